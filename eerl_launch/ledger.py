@@ -9,7 +9,8 @@ reason is not plain. The events, in the order in which a run writes them:
     nodes`` (expected), ``time_unix_s, time_iso, simulated`` (null or e.g. ``"h100:2x8"``), ``time_scale``,
     ``policy`` (as resolved, contract 3.8), ``policy_file, command`` (first word only), ``versions``.
 ``node``
-    ``node, state`` (``joined | lost | not_measured``), ``reason, hostname, source`` (``broker | nvml | sim``),
+    ``node, state`` (``joined | lost | not_measured``), ``reason, hostname``,
+    ``source`` (``broker | nvml | sim``),
     ``backend`` (``locked-clocks | application-clocks | none``), ``backend_reason, driver, clock_offset_s,
     clock_offset_error_s, gpus`` (list of ``uuid, index, name, min_mhz, max_mhz, energy_scope, mig``).
 ``controller``

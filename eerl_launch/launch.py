@@ -1,0 +1,171 @@
+"""Runs the user's command as if nothing stood before it, and returns its exit code.
+
+The launcher does no measuring: it starts the session (a process of its own, so that nothing in it can touch the
+command), forks the command with the environment, descriptors, signal mask and group it would have had anyway,
+passes signals on and waits. Whatever of ours fails, the command goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eerl_launch.signals import FORWARDED, Witness, forward, has_terminal
+
+#: How long the session may take for agents and report once the command has ended.
+_FAREWELL_S = 60.0
+_SILENT_S = 8.0
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+
+
+def say(text: str) -> None:
+    """One line of ours on stderr; a closed stderr is no reason to fail."""
+    with contextlib.suppress(OSError, ValueError):
+        os.write(2, f"eerl: {text}\n".encode("utf-8", "replace"))
+
+
+@dataclass(slots=True)
+class SessionProcess:
+    """The session as the launcher sees it: a process that gets one JSON line per news and answers at the end."""
+
+    process: subprocess.Popen[bytes]
+
+    @classmethod
+    def start(cls, config: Mapping[str, Any], pass_fds: Sequence[int]) -> SessionProcess | None:
+        """The started session, or None with a message when it cannot be started."""
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-m", "eerl_launch.session"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=pass_fds,
+                start_new_session=True,  # a terminal's signals and hang-up are not for it
+            )
+        except OSError as error:
+            say(f"the session cannot be started ({error}); the command runs unmeasured")
+            return None
+        session = cls(process)
+        session.tell(config)
+        return session
+
+    def tell(self, news: Mapping[str, Any]) -> None:
+        """Send one line; a session that is gone is noticed elsewhere."""
+        stdin = self.process.stdin
+        if stdin is None:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            stdin.write(json.dumps(news).encode() + b"\n")
+            stdin.flush()
+
+    def farewell(self, news: Mapping[str, Any]) -> None:
+        """Tell the command's end, wait within bounds for the report, and leave nothing behind."""
+        self.tell(news)
+        with contextlib.suppress(OSError):
+            if self.process.stdin is not None:
+                self.process.stdin.close()
+        deadline = time.monotonic() + _FAREWELL_S
+        while self.process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+            say("the report was not finished in time; make it with `eerl report` and the run folder")
+        elif self.process.returncode != 0:
+            say(
+                f"the session ended with {self.process.returncode}; the ledger so far can be read by `eerl report`"
+            )
+
+
+def _reserve_standard_descriptors() -> None:
+    """Keep 0, 1 and 2 taken in this process where the caller had closed them; the command sees them closed."""
+    while True:
+        fd = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        if fd > 2:
+            os.close(fd)
+            return
+
+
+def _exec_command(
+    command: Sequence[str], environment: Mapping[str, str], group: int | None, mask: set[signal.Signals]
+) -> None:
+    """In the forked child: become the command, or exit as a shell would when it cannot be run."""
+    if group is not None:
+        with contextlib.suppress(OSError):
+            os.setpgid(0, group)
+    # The interpreter had set these two to be ignored; everything else is as it was inherited.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    try:
+        os.execvpe(command[0], list(command), dict(environment))
+    except FileNotFoundError:
+        say(f"{command[0]}: command not found")
+        os._exit(_NOT_FOUND)
+    except OSError as error:
+        say(f"{command[0]}: {error.strerror}")
+        os._exit(_NOT_EXECUTABLE)
+
+
+def run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    config: Mapping[str, Any] | None,
+    pass_fds: Sequence[int] = (),
+) -> int:
+    """Run ``command`` and return its exit code (128 + N when signal N killed it).
+
+    ``config`` starts a session beside it; None runs the command alone.
+    """
+    _reserve_standard_descriptors()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED | {signal.SIGCHLD})
+    new_group = not has_terminal()
+    witness = Witness(new_group)
+    session = None if config is None else SessionProcess.start(config, pass_fds)
+    for fd in pass_fds:
+        os.close(fd)
+    group = witness.pid if new_group and witness.pid > 0 else None
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _exec_command(command, environment, group, mask)
+        finally:
+            os._exit(_NOT_EXECUTABLE)
+    if group is not None:
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, group)  # whichever of the two comes first
+    if session is not None:
+        session.tell({"ev": "started", "pid": pid})
+    status = _wait(pid, group, witness, session)
+    code = os.waitstatus_to_exitcode(status)
+    witness.stop()
+    if session is not None:
+        session.farewell({"ev": "exit", "code": code if code >= 0 else 128 - code, "signal": max(0, -code)})
+    return code if code >= 0 else 128 - code
+
+
+def _wait(pid: int, group: int | None, witness: Witness, session: SessionProcess | None) -> int:
+    """Pass signals on until the command has ended; its wait status."""
+    watched = FORWARDED | {signal.SIGCHLD}
+    warned = session is None
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return status
+        if not warned and session is not None and session.process.poll() is not None:
+            say("the session ended early; the clocks are handed back and the command goes on unmeasured")
+            warned = True
+        info = signal.sigtimedwait(watched, 5.0)
+        if info is None or info.si_signo == signal.SIGCHLD:
+            continue
+        if not witness.saw(info.si_signo):
+            forward(info.si_signo, pid, group)

@@ -1,0 +1,137 @@
+"""Lines that the trainer writes → :class:`Marker`. Contract 3.3; no I/O.
+
+A sender may be any program, so nothing it writes is trusted: a line that is not a marker is counted and
+passed over, an unknown event or key is legal and kept out of the way.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_LINE_BYTES = 4096
+PROTOCOL_VERSION = 1
+#: Phases the session knows what to do with; any other name is accounted for and runs at the current clock.
+PHASES = ("generation", "reward", "logprob", "training", "refit", "validation", "checkpoint", "critic")
+COUNTS = ("generated_tokens", "valid_tokens", "longest_response_tokens", "responses")
+_NUMBERS = (*COUNTS, "policy_age", "reward", "total_updates", "value", "count", "longest_consumed_tokens")
+_EVENTS = ("run", "begin", "end", "update", "pool", "pause", "resume", "metric", "lost")
+#: A marker's own clock is believed when it is at most this much older than its arrival; a marker cannot come
+#: from the future, and one that old came through a stepped clock.
+_MAX_AGE_S = 3600.0
+_MAX_NAME = 200
+
+
+class MarkerError(ValueError):
+    """A line that is no marker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """One event of the trainer; ``t_s`` is run time in seconds, ``sender`` tells processes apart."""
+
+    event: str
+    t_s: float
+    sender: str
+    phase: str | None = None
+    update: int | None = None
+    numbers: dict[str, float] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+def marker_time_s(
+    sent_real_s: float | None, arrival_real_s: float, arrival_s: float, time_scale: float
+) -> float:
+    """Run time of a marker, from its own CLOCK_REALTIME stamp and the instant of its arrival.
+
+    Only the age of the stamp is used, so a stepped wall clock cannot move a phase by more than its effect
+    between sending and arrival; a stamp that is impossible gives the arrival time.
+    """
+    if sent_real_s is None:
+        return arrival_s
+    age_s = arrival_real_s - sent_real_s
+    if not 0.0 <= age_s <= _MAX_AGE_S:
+        return arrival_s
+    return arrival_s - age_s * time_scale
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise MarkerError(f"{name} is not a finite number: {value!r}")
+    if value < 0 and name not in ("reward", "value"):
+        raise MarkerError(f"{name} is negative: {value!r}")
+    return float(value)
+
+
+def parse(
+    line: bytes, sender: str, arrival_real_s: float, arrival_s: float, time_scale: float = 1.0
+) -> Marker:
+    """The marker in ``line``; raises :class:`MarkerError` saying what is wrong with it."""
+    if len(line) > MAX_LINE_BYTES:
+        raise MarkerError(f"longer than {MAX_LINE_BYTES} bytes")
+    try:
+        message = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise MarkerError(f"not JSON: {error}") from error
+    if not isinstance(message, dict):
+        raise MarkerError("not a JSON object")
+    if message.get("v", PROTOCOL_VERSION) != PROTOCOL_VERSION:
+        raise MarkerError(f"protocol version {message['v']!r}, this eerl speaks {PROTOCOL_VERSION}")
+    event = message.get("ev")
+    if not isinstance(event, str) or not event:
+        raise MarkerError('no "ev"')
+    phase = message.get("phase")
+    if event in ("begin", "end"):
+        if not isinstance(phase, str) or not 0 < len(phase) <= _MAX_NAME:
+            raise MarkerError(f"{event} without a phase name")
+        phase = phase.strip("/") or phase
+    else:
+        phase = None
+    update = message.get("update")
+    if update is not None and (isinstance(update, bool) or not isinstance(update, int)):
+        raise MarkerError(f"update is not an integer: {update!r}")
+    if event == "update" and update is None:
+        raise MarkerError("update without its number")
+    numbers = {name: _number(name, message[name]) for name in _NUMBERS if message.get(name) is not None}
+    sent = message.get("t")
+    sent_real_s = None if sent is None else _number("t", sent)
+    known = event in _EVENTS
+    return Marker(
+        event=event if known else "unknown",
+        t_s=marker_time_s(sent_real_s, arrival_real_s, arrival_s, time_scale),
+        sender=sender,
+        phase=phase,
+        update=update,
+        numbers=numbers,
+        fields=message,
+    )
+
+
+class LineSplitter:
+    """Cuts one sender's byte stream into lines; a line over the limit is dropped whole and counted."""
+
+    def __init__(self) -> None:
+        self.oversized = 0
+        self._pending = b""
+        self._skipping = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that became whole with ``data``, without line ends and empty ones."""
+        *lines, rest = (self._pending + data).split(b"\n")
+        if self._skipping and lines:
+            lines.pop(0)
+            self._skipping = False
+        if len(rest) > MAX_LINE_BYTES:
+            self.oversized += not self._skipping
+            self._skipping = True
+            rest = b""
+        self._pending = rest if not self._skipping else b""
+        whole = []
+        for line in lines:
+            if len(line) > MAX_LINE_BYTES:
+                self.oversized += 1
+            elif line.strip():
+                whole.append(line)
+        return whole

@@ -1,0 +1,153 @@
+"""Where the trainer finds us: a private folder in node-local memory, a listening socket, one instance a job.
+
+``/dev/shm/eerl-<uid>-<jobid>/`` is visible inside enroot and pyxis containers without a mount, and it holds
+what the trainer trusts (the marker socket, later the adapters), so it is made exclusively with mode 0700;
+what is there already is used only when it is such a folder of ours.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import socket
+import stat
+from pathlib import Path
+
+#: Tried in this order; a Unix socket path holds 107 bytes, and these prefixes leave room for any job id.
+_ROOTS = ("/dev/shm", "/run/user/{uid}", "/tmp", "/var/tmp")
+_MAX_SOCKET_PATH = 107
+SOCKET_NAME = "s"
+CONTROL_NAME = "c"
+_LOCK_NAME = "lock"
+
+
+class NoPlaceError(OSError):
+    """No folder can hold a socket; the text lists what was tried."""
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        info = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and stat.S_IMODE(info.st_mode) == 0o700
+
+
+def _make(folder: Path) -> bool:
+    """Whether ``folder`` now exists and is private to us."""
+    try:
+        folder.mkdir(mode=0o700)
+        folder.chmod(0o700)  # an umask of 0o777 would have left less
+    except FileExistsError:
+        pass
+    return _is_ours(folder)
+
+
+def _holds_a_socket(folder: Path) -> bool:
+    """Whether a socket bound in ``folder`` can be connected to: some file systems refuse one or the other."""
+    path = folder / f"probe-{secrets.token_hex(4)}"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+            server.bind(str(path))
+            server.listen(1)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+                client.settimeout(1.0)
+                client.connect(str(path))
+        return True
+    except OSError:
+        return False
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def private_folder(job: str) -> Path:
+    """A folder of ours with mode 0700 that can hold sockets, named after uid and job; made when absent.
+
+    Raises :class:`NoPlaceError` when no candidate works.
+    """
+    uid = os.geteuid()
+    tried = []
+    for root in _ROOTS:
+        base = Path(root.format(uid=uid))
+        for name in (f"eerl-{uid}-{job}", f"eerl-{uid}-{job}-{secrets.token_hex(4)}"):
+            folder = base / name
+            try:
+                usable = len(str(folder / SOCKET_NAME)) <= _MAX_SOCKET_PATH and _make(folder)
+            except OSError as error:
+                tried.append(f"{folder}: {error.strerror}")
+                break
+            if not usable:
+                tried.append(f"{folder}: not a private folder of ours")
+                continue
+            if _holds_a_socket(folder):
+                return folder
+            tried.append(f"{folder}: cannot bind and connect a socket there")
+            break
+    raise NoPlaceError("no place for the marker socket: " + "; ".join(tried))
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening, non-blocking Unix socket at ``path``.
+
+    A dead socket of ours in the way is removed; a live one, or anything that is not a socket of ours, is left
+    alone and raises OSError.
+    """
+    try:
+        info = path.lstat()
+    except FileNotFoundError:
+        pass
+    else:
+        if not stat.S_ISSOCK(info.st_mode) or info.st_uid != os.geteuid():
+            raise OSError(f"{path} is in the way and is not a socket of ours; remove it")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(1.0)
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink()
+            else:
+                raise OSError(f"{path} belongs to a running eerl-run")
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        server.bind(str(path))
+        path.chmod(0o600)
+        server.listen(128)
+    except OSError:
+        server.close()
+        raise
+    return server
+
+
+def peer_is_us(connection: socket.socket) -> bool:
+    """Whether the other end runs under our uid or as root: the second line behind the folder's mode."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    uid = int.from_bytes(credentials[4:8], "little")
+    return uid in (os.geteuid(), 0)
+
+
+class InstanceLock:
+    """Held by the first eerl-run of a job on a node; the kernel lets go of it however the holder ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._fd: int | None = os.open(
+            folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.held = True
+        except OSError:
+            self.held = False
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, to hand the lock on to the session, which outlives a killed launcher."""
+        if self._fd is None:
+            raise ValueError("the lock is closed")
+        return self._fd
+
+    def close(self) -> None:
+        """Let go in this process; idempotent."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
