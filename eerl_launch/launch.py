@@ -1,7 +1,7 @@
 """Runs the user's command as if nothing stood before it, and returns its exit code.
 
-The launcher does no measuring: it starts the session (a process of its own, so that nothing in it can touch the
-command), forks the command with the environment, descriptors, signal mask and group it would have had anyway,
+The launcher does no measuring: it starts the session (a process of its own, so that nothing in it can touch
+the command), forks the command with the environment, descriptors, signal mask and group it would have had anyway,
 passes signals on and waits. Whatever of ours fails, the command goes on.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -34,7 +35,7 @@ def say(text: str) -> None:
 
 @dataclass(slots=True)
 class SessionProcess:
-    """The session as the launcher sees it: a process that gets one JSON line per news and answers at the end."""
+    """The session as the launcher sees it: it hears one JSON line per news and shows that it is alive."""
 
     process: subprocess.Popen[bytes]
 
@@ -71,17 +72,31 @@ class SessionProcess:
         with contextlib.suppress(OSError):
             if self.process.stdin is not None:
                 self.process.stdin.close()
-        deadline = time.monotonic() + _FAREWELL_S
-        while self.process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.005)
+        self._wait_while_alive()
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
             say("the report was not finished in time; make it with `eerl report` and the run folder")
         elif self.process.returncode != 0:
             say(
-                f"the session ended with {self.process.returncode}; the ledger so far can be read by `eerl report`"
+                f"the session ended with code {self.process.returncode}; "
+                "`eerl report` makes the report from the ledger it left"
             )
+
+    def _wait_while_alive(self) -> None:
+        """Until the session ends, falls silent (it writes a byte a second), or takes too long."""
+        stdout = self.process.stdout
+        if stdout is None:
+            return
+        deadline = time.monotonic() + _FAREWELL_S
+        while time.monotonic() < deadline:
+            ready = select.select([stdout], [], [], _SILENT_S)[0]
+            if not ready:
+                return
+            if not os.read(stdout.fileno(), 4096):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(_SILENT_S)
+                return
 
 
 def _reserve_standard_descriptors() -> None:
