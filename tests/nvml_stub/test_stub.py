@@ -122,7 +122,8 @@ def test_ordinary_users_get_code_4(client: Client, stub: Stub, tmp_path: Path) -
         folder.chmod(0o755)  # pytest's folders are private; the test's user has to get in
     attempt = (
         "for call in (lambda: n.nvmlDeviceSetGpuLockedClocks(h, 345, 900),"
-        " lambda: n.nvmlDeviceResetGpuLockedClocks(h), lambda: n.nvmlDeviceSetAPIRestriction(h, 0, 0), lambda: n.nvmlDeviceSetApplicationsClocks(h, 2619, 900)):\n"
+        " lambda: n.nvmlDeviceResetGpuLockedClocks(h),"
+        " lambda: n.nvmlDeviceSetAPIRestriction(h, 0, 0), lambda: n.nvmlDeviceSetApplicationsClocks(h, 2619, 900)):\n"
         "    try: call(); print(0)\n"
         "    except n.NVMLError as e: print(e.value)"
     )
