@@ -109,7 +109,7 @@ def _reserve_standard_descriptors() -> None:
 
 
 def _exec_command(
-    command: Sequence[str], environment: Mapping[str, str], group: int | None, mask: set[signal.Signals]
+    command: Sequence[str], environment: Mapping[str, str], group: int | None, mask: set[int | signal.Signals]
 ) -> None:
     """In the forked child: become the command, or exit as a shell would when it cannot be run."""
     if group is not None:

@@ -11,6 +11,7 @@ counts for one occurrence the largest is taken; over occurrences tokens add up a
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -232,7 +233,7 @@ def partition(occurrences: Sequence[Occurrence], begin_s: float, end_s: float) -
     result: dict[str, list[Interval]] = {}
     active: list[tuple[float, float, str]] = []
     upcoming = 0
-    for left, right in zip(edges, edges[1:], strict=False):
+    for left, right in itertools.pairwise(edges):
         while upcoming < len(spans) and spans[upcoming][0] <= left:
             active.append(spans[upcoming])
             upcoming += 1
