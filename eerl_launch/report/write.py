@@ -1,0 +1,142 @@
+"""Writes the report files of a run folder: each to a temporary file first, then renamed into place."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from eerl_launch.errors import EerlError, OptionError
+from eerl_launch.report.document import SCHEMA, Report, make_report
+from eerl_launch.report.spreadsheets import (
+    GPU_COLUMNS,
+    PHASE_COLUMNS,
+    UPDATE_COLUMNS,
+    gpus_csv,
+    phases_csv,
+    updates_csv,
+)
+from eerl_launch.report.tables import read_run
+from eerl_launch.report.text import SIGNATURE, render_summary, render_text
+
+FORMATS = ("json", "csv", "txt")
+
+
+class ReportError(EerlError):
+    """No report file could be written; the text names file and cause."""
+
+
+@dataclass(slots=True)
+class ReportPaths:
+    """Where the files are (None: not asked for, or see ``notes``), and the report in a few lines."""
+
+    html: Path | None = None
+    json: Path | None = None
+    txt: Path | None = None
+    updates_csv: Path | None = None
+    phases_csv: Path | None = None
+    gpus_csv: Path | None = None
+    summary: str = ""
+    complete: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """One file: its field in :class:`ReportPaths`, its name, how it is made, how ours is recognised."""
+
+    key: str
+    name: str
+    format: str
+    make: Callable[[Report], str]
+    signature: str
+
+
+def _json(report: Report) -> str:
+    return json.dumps(report.document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _html(report: Report) -> str:
+    from eerl_launch.report.html import render_html
+
+    return render_html(report)
+
+
+_FILES = (
+    _File("json", "report.json", "json", _json, f'"schema": "{SCHEMA}"'),
+    _File("txt", "report.txt", "txt", lambda report: render_text(report.document), SIGNATURE),
+    _File("updates_csv", "updates.csv", "csv", updates_csv, ",".join(UPDATE_COLUMNS[:6])),
+    _File("phases_csv", "phases.csv", "csv", phases_csv, ",".join(PHASE_COLUMNS[:6])),
+    _File("gpus_csv", "gpus.csv", "csv", gpus_csv, ",".join(GPU_COLUMNS[:6])),
+    _File("html", "report.html", "html", _html, '<meta name="generator" content="eerl">'),
+)
+
+
+def write_report(folder: Path, formats: Sequence[str] | None = None, out: Path | None = None) -> ReportPaths:
+    """The report of the ledger in ``folder`` is in ``out`` (default: ``folder``), in ``formats``
+    (default: those of the run's policy, else all).
+
+    A file of the same name that eerl did not write is left alone; ours goes beside it and ``notes`` says so.
+    Raises :class:`LedgerError` without a ledger, :class:`OptionError` for an unknown format and
+    :class:`ReportError` when not one file could be written.
+    """
+    report = make_report(read_run(folder))
+    wanted = _formats(formats, report)
+    target = out or (folder.parent if folder.is_file() else folder)
+    paths = ReportPaths(summary=render_summary(report.document), complete=report.document["complete"])
+    failures = []
+    for file in _FILES:
+        if file.format not in wanted:
+            continue
+        try:
+            setattr(paths, file.key, _write(target, file, file.make(report), paths.notes))
+        except OSError as error:
+            failures.append(f"{target / file.name}: {error.strerror or error}")
+    if failures and len(failures) == sum(file.format in wanted for file in _FILES):
+        raise ReportError(f"no report file could be written ({failures[0]}); choose another folder for it")
+    paths.notes += [f"not written: {failure}" for failure in failures]
+    return paths
+
+
+def _formats(formats: Sequence[str] | None, report: Report) -> Sequence[str]:
+    if formats is not None:
+        unknown = [name for name in formats if name not in FORMATS]
+        if unknown:
+            raise OptionError(f"unknown report format {unknown[0]!r}; known are {', '.join(FORMATS)}")
+        return formats
+    asked = report.run.policy.get("report")
+    listed = asked.get("formats") if isinstance(asked, dict) else None
+    known = [str(name) for name in listed if name in FORMATS] if isinstance(listed, (list, tuple)) else []
+    return known or FORMATS
+
+
+def _write(target: Path, file: _File, text: str, notes: list[str]) -> Path:
+    path = _free_or_ours(target, file)
+    if path.name != file.name:
+        notes.append(f"{target / file.name} is not eerl's and was left alone; the report is in {path.name}")
+    temporary = target / f".{path.name}.{os.getpid()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with open(os.open(temporary, flags, 0o644), "w", encoding="utf-8", newline="") as handle:  # noqa: PTH123
+            handle.write(text.encode("utf-8", "replace").decode("utf-8"))
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _free_or_ours(target: Path, file: _File) -> Path:
+    stem, dot, suffix = file.name.partition(".")
+    for attempt in range(100):
+        path = target / (file.name if attempt == 0 else f"{stem}-{attempt}{dot}{suffix}")
+        if not os.path.lexists(path):
+            return path
+        # A link may lead anywhere, so it is never taken for ours.
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as handle:
+                if file.signature.encode() in handle.read(4096):
+                    return path
+    raise OSError(f"{target} holds a hundred files named like {file.name}")
