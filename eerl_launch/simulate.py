@@ -1,0 +1,118 @@
+"""``--simulate``: what is simulated, and the side of the training program, which works on the simulated GPUs."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from eerl_launch.devices.base import DeviceError
+from eerl_launch.devices.sim import SimGpu, SimGpus, SimSpec
+from eerl_launch.devices.sim_model import IDLE, KINDS, MODELS
+from eerl_launch.errors import OptionError
+
+#: Where the training program finds the simulated GPUs.
+DIRECTORY_VARIABLE = "EERL_SIM_DIR"
+
+MAX_NODES, MAX_GPUS_PER_NODE = 64, 16
+#: Clocks can change while work runs, so it looks up at least this often (seconds, real).
+_LOOK_S = 0.005
+#: A sleep ends late by about this much; the rest is waited out awake (seconds, real).
+_AWAKE_S = 0.0004
+
+
+def parse_spec(text: str) -> SimSpec:
+    """``MODEL:NODESxGPUS`` such as ``h100:2x8``; :class:`OptionError` names what is allowed."""
+    allowed = f"MODEL:NODESxGPUS such as h100:2x8 (models: {', '.join(MODELS)})"
+    match = re.fullmatch(r"([A-Za-z0-9]+):(\d{1,4})x(\d{1,4})", text.strip())
+    if match is None:
+        raise OptionError(f"--simulate {text}: allowed is {allowed}")
+    model, nodes, gpus = match[1].lower(), int(match[2]), int(match[3])
+    if model not in MODELS:
+        near = difflib.get_close_matches(model, MODELS, 1)
+        hint = f"; nearest: {near[0]}" if near else ""
+        raise OptionError(f"--simulate {text}: unknown GPU model {match[1]!r}{hint}; allowed is {allowed}")
+    if not 1 <= nodes <= MAX_NODES or not 1 <= gpus <= MAX_GPUS_PER_NODE:
+        raise OptionError(
+            f"--simulate {text}: allowed are 1 to {MAX_NODES} nodes with 1 to {MAX_GPUS_PER_NODE} GPUs each"
+        )
+    return SimSpec(model, nodes, gpus)
+
+
+class SimWorkload:
+    """Work on all simulated GPUs of the run; how long it takes follows the clocks they really have."""
+
+    def __init__(self, directory: Path | str | None = None) -> None:
+        """Raises :class:`DeviceError` when there is no simulation (default: of ``EERL_SIM_DIR``)."""
+        chosen = directory or os.environ.get(DIRECTORY_VARIABLE)
+        if not chosen:
+            raise DeviceError(
+                f"{DIRECTORY_VARIABLE} is not set: start this program with `eerl-run --simulate h100:2x8 -- …`"
+            )
+        self.simulation = SimGpus(Path(chosen))
+        self.clock = self.simulation.clock
+        self._nodes = [self.simulation.node(index) for index in range(self.simulation.spec.nodes)]
+        self._each(lambda gpu: setattr(gpu, "context", 1))
+
+    def _each(self, change: Callable[[SimGpu], None]) -> None:
+        """Change every GPU, node after node."""
+        for node in self._nodes:
+            with node.gpus() as gpus:
+                for gpu in gpus:
+                    change(gpu)
+                    gpu.settle(node.model)
+
+    def _left_s(self, work_s: float) -> float:
+        """Virtual seconds until the slowest GPU has done ``work_s``, at the clocks of now."""
+        left_s = 0.0
+        for node in self._nodes:
+            with node.gpus() as gpus:
+                left_s = max(left_s, *((work_s - gpu.progress_s) / gpu.speed for gpu in gpus))
+        return left_s
+
+    def run_phase(self, kind: str, work_s: float, load: float = 1.0) -> float:
+        """Do ``work_s`` of work on all GPUs and return the virtual seconds it took.
+
+        ``work_s`` is what it takes at the highest clock without a power cap; ``kind`` is ``generation``
+        (bound by memory), ``training`` (bound by the clock) or ``idle`` (GPUs wait); ``load`` (0..1) scales
+        the power it adds.
+        """
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
+
+        def begin(gpu: SimGpu) -> None:
+            gpu.kind, gpu.load, gpu.progress_s = KINDS[kind], load, 0.0
+
+        def finish(gpu: SimGpu) -> None:
+            gpu.kind, gpu.load = IDLE, 0.0
+
+        start_s = self.clock.now_s()
+        self._each(begin)
+        while (left_s := self._left_s(work_s)) > 0:
+            self._wait(left_s)
+        self._each(finish)
+        return self.clock.now_s() - start_s
+
+    def _wait(self, virtual_s: float) -> None:
+        """Let virtual time pass, at most until the next look at the clocks, and not much more."""
+        real_s = min(self.clock.real_s(virtual_s), _LOOK_S)
+        deadline_s = time.monotonic() + real_s
+        if real_s > _AWAKE_S:
+            time.sleep(real_s - _AWAKE_S)
+        while time.monotonic() < deadline_s:
+            pass
+
+    def close(self) -> None:
+        """Let the GPUs go: without a process holding them they drop to their lowest clock."""
+        self._each(lambda gpu: setattr(gpu, "context", 0))
+        for node in self._nodes:
+            node.close()
+
+    def __enter__(self) -> SimWorkload:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
