@@ -1,0 +1,69 @@
+"""Fixtures that all test folders share: the Slurm clusters of the rig."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from rig.cluster import Cluster, missing
+
+MakeCluster = Callable[..., Cluster]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a real Slurm cluster where none can be started, saying why."""
+    reason = missing()
+    for item in items:
+        if reason and item.get_closest_marker("slurm"):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Show the ends of the cluster's logs under a failed test."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    fixtures = getattr(item, "funcargs", {})
+    if report.when != "call" or not report.failed:
+        return
+    clusters = [value for value in fixtures.values() if isinstance(value, Cluster)]
+    clusters += getattr(fixtures.get("make_cluster"), "started", [])
+    for cluster in clusters:
+        report.sections.append((f"cluster in {cluster.base}", cluster.evidence()))
+
+
+@pytest.fixture(scope="module")
+def cluster_wishes() -> dict[str, Any]:
+    """What the module's shared cluster shall be like; a module overrides this fixture to say otherwise."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(cluster_wishes: dict[str, Any]) -> Iterator[Cluster]:
+    """The module's cluster, started once."""
+    cluster = Cluster.start(**cluster_wishes)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
+    """The module's cluster, as good as new: two nodes of four GPUs unless ``cluster_wishes`` says otherwise."""
+    shared_cluster.settle()
+    yield shared_cluster
+
+
+@pytest.fixture
+def make_cluster() -> Iterator[MakeCluster]:
+    """Start a special cluster; it ends with the test. Wishes are the fields of ``rig.config.Spec``."""
+    started: list[Cluster] = []
+
+    def make(**wishes: Any) -> Cluster:
+        started.append(Cluster.start(**wishes))
+        return started[-1]
+
+    make.started = started  # type: ignore[attr-defined]
+    yield make
+    for cluster in started:
+        cluster.stop()
