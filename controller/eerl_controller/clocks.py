@@ -1,0 +1,115 @@
+"""The clocks a plan may ask for: pairs of settings, snapped to the grid, inside the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from eerl_controller.records import ClockGrid, ClockPlan
+from eerl_controller.settings import Settings
+from eerl_controller.states import Reason
+
+
+class Pair(NamedTuple):
+    """Clock ceilings of generation and training in MHz; None is the governor."""
+
+    generation_mhz: int | None
+    training_mhz: int | None
+
+    @property
+    def is_governor(self) -> bool:
+        """Whether both phases are left to the governor."""
+        return self.generation_mhz is None and self.training_mhz is None
+
+    def __str__(self) -> str:
+        names = ["governor" if mhz is None else str(mhz) for mhz in self]
+        return f"{names[0]}/{names[1]}" + ("" if self.is_governor else " MHz")
+
+
+GOVERNOR = Pair(None, None)
+
+
+def allowed_clocks(grid: ClockGrid, settings: Settings) -> tuple[int, ...]:
+    """The supported clocks inside ``min_mhz`` and ``max_mhz`` in MHz, ascending; perhaps none."""
+    low, high = settings.min_mhz or 0, settings.max_mhz or max(grid.supported_mhz)
+    return tuple(mhz for mhz in grid.supported_mhz if low <= mhz <= high)
+
+
+def snap(mhz: float, clocks: Sequence[int]) -> int:
+    """The nearest of ``clocks`` (the lower of two equally near). Raises ValueError when there are none."""
+    if not clocks:
+        raise ValueError("no supported clock lies within min_mhz and max_mhz")
+    return min(clocks, key=lambda clock: (abs(clock - mhz), clock))
+
+
+def raised(mhz: int, step_mhz: int, clocks: Sequence[int], ceiling_mhz: int) -> int | None:
+    """``mhz`` a nominal step higher, at least one supported clock; None (governor) from the ceiling on."""
+    higher = [clock for clock in clocks if mhz < clock < ceiling_mhz]
+    if not higher or mhz + step_mhz >= ceiling_mhz:
+        return None
+    return snap(mhz + step_mhz, higher)
+
+
+def lowered(mhz: int | None, step_mhz: int, clocks: Sequence[int], ceiling_mhz: int) -> int | None:
+    """A nominal step lower, at least one supported clock; unchanged when there is nothing lower."""
+    top = ceiling_mhz if mhz is None else mhz
+    lower = [clock for clock in clocks if clock < top]
+    return snap(top - step_mhz, lower) if lower else mhz
+
+
+class PlanBook:
+    """Issues plans and remembers what each id meant, because records name the plan by its id."""
+
+    #: Records may lag their plan by an update or two; ids older than this many plans are no longer known.
+    MEMORY = 64
+
+    def __init__(self, reason: Reason, note: str, first: Pair = GOVERNOR) -> None:
+        self._pairs: dict[int, Pair] = {0: first}
+        self.plan = ClockPlan(0, first.generation_mhz, first.training_mhz, None, reason, note)
+
+    @property
+    def pair(self) -> Pair:
+        """The clocks of the plan wished for now."""
+        return Pair(self.plan.generation_mhz, self.plan.training_mhz)
+
+    def wish(self, pair: Pair, reason: Reason, note: str) -> ClockPlan:
+        """The plan for these clocks: a new id when the clocks change, the same id with a fresh reason if not."""
+        plan_id = self.plan.plan_id
+        if pair != self.pair:
+            plan_id += 1
+            self._pairs[plan_id] = pair
+            self._pairs.pop(plan_id - self.MEMORY, None)
+        self.plan = ClockPlan(plan_id, pair.generation_mhz, pair.training_mhz, None, reason, note)
+        return self.plan
+
+    def was_issued(self, plan_id: int) -> bool:
+        """Whether a plan of this id exists."""
+        return 0 <= plan_id <= self.plan.plan_id
+
+    def pair_of(self, plan_id: int | None) -> Pair | None:
+        """The clocks under which a record ran; None when mixed or too old."""
+        return None if plan_id is None else self._pairs.get(plan_id)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "pairs": [[plan_id, *pair] for plan_id, pair in self._pairs.items()],
+            "reason": self.plan.reason.value,
+            "note": self.plan.note,
+            "plan_id": self.plan.plan_id,
+        }
+
+    def load(self, values: Mapping[str, Any]) -> None:
+        """Take over what :meth:`to_dict` wrote."""
+        self._pairs = {
+            plan_id: Pair(generation, training) for plan_id, generation, training in values["pairs"]
+        }
+        pair = self._pairs[values["plan_id"]]
+        self.plan = ClockPlan(
+            values["plan_id"],
+            pair.generation_mhz,
+            pair.training_mhz,
+            None,
+            Reason(values["reason"]),
+            values["note"],
+        )

@@ -1,0 +1,274 @@
+"""What the governor would have done with the same work: fitted from governor updates only (paper, section 5.1).
+
+Synchronous modes: time and energy of each phase from token counts (generation: G and L; training, log-prob,
+critic: N), plus the governor median of everything else. Asynchronous modes, where phases overlap, and records
+without phases: the whole update from its counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from eerl_controller.records import ExecutionMode, PhaseRecord, UpdateRecord
+from eerl_controller.regression import LogLinear, fit_log_linear, robust_residuals, robust_sd
+from eerl_controller.work import (
+    GENERATION_PHASES,
+    TRAINING_PHASES,
+    Observation,
+    counts_of,
+    observe_work,
+    phase_totals,
+    unusable_reason,
+    visitors,
+)
+
+#: Fewer governor updates than this are no reference: a median of two is an accident.
+MIN_REFERENCES = 3
+#: A straggler is further from the fit than 3.5 robust standard deviations (Iglewicz and Hoaglin) ...
+STRAGGLER_SD = 3.5
+#: ... and by at least 5 %: in a very quiet job, being slightly slower is no reason to be left out.
+STRAGGLER_FLOOR = 0.05
+#: Work is covered within the range of the references, widened by a quarter of it or by 10 %, whichever is more.
+COVERAGE_WIDENING = 0.25
+COVERAGE_FLOOR = 0.10
+
+_SYNCHRONOUS = (ExecutionMode.COLOCATED_SYNC, ExecutionMode.DISAGGREGATED_SYNC)
+
+
+@dataclass(frozen=True, slots=True)
+class GovernorPrediction:
+    """An update as the governor would have run it: seconds, joules (None: no reference knows its energy).
+
+    ``inside_coverage`` is False when its work lies outside what the references have seen; ``references`` is
+    how many governor updates the prediction rests on.
+    """
+
+    elapsed_s: float
+    energy_j: float | None
+    phases: Mapping[str, PhaseRecord]
+    inside_coverage: bool
+    references: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuantityModel:
+    """Seconds (or joules) of the governor: fitted terms by phase, and the median of the rest."""
+
+    terms: Mapping[str, LogLinear]
+    rest: float
+    residual_sd: float
+
+    def by_term(self, counts: Mapping[str, float]) -> dict[str, float]:
+        """What each fitted term predicts for this work."""
+        return {name: term.predict(counts) for name, term in self.terms.items()}
+
+    def total(self, counts: Mapping[str, float]) -> float:
+        """What the whole update takes for this work."""
+        return sum(self.by_term(counts).values()) + self.rest
+
+
+#: The term that stands for an update whose phases are unknown or overlap.
+WHOLE = "update"
+
+
+def _features(term: str, mode: ExecutionMode, rows: Sequence[Mapping[str, float]]) -> tuple[str, ...]:
+    """The counts that a term depends on, most important first (paper, section 5.1 and appendix E)."""
+    if term in TRAINING_PHASES:
+        return ("valid",)
+    if term in GENERATION_PHASES:
+        # Without G the tokens that training uses are the nearest thing known about what was generated.
+        return ("generated" if all("generated" in row for row in rows) else "valid", "longest")
+    if mode is ExecutionMode.ASYNC_INFLIGHT:
+        return ("valid", "longest")
+    return ("generated", "longest", "valid")
+
+
+def _expected_phases(observations: Sequence[Observation], mode: ExecutionMode) -> tuple[str, ...]:
+    """The phases with a fitted term: run in most governor updates, and not all of them unknown."""
+    if mode not in _SYNCHRONOUS:
+        return ()
+    wanted = [*GENERATION_PHASES, *TRAINING_PHASES]
+    ran = {name: sum(item.phases.get(name, (0.0, None))[0] > 0 for item in observations) for name in wanted}
+    usual = tuple(name for name in wanted if 2 * ran[name] > len(observations))
+    return usual if set(usual) & {"generation", "training"} else ()
+
+
+def has_phases(observation: Observation, phases: Sequence[str]) -> bool:
+    """Whether this update ran all these phases for a measured time."""
+    return all(observation.phases.get(name, (0.0, None))[0] > 0 for name in phases)
+
+
+def _seconds(observation: Observation, phase: str) -> float | None:
+    return observation.phases[phase][0]
+
+
+def _joules(observation: Observation, phase: str) -> float | None:
+    joules = observation.phases[phase][1]
+    return joules if joules is not None and joules > 0 else None
+
+
+def fit_quantity(
+    observations: Sequence[Observation], phases: Sequence[str], mode: ExecutionMode, *, energy: bool
+) -> QuantityModel | None:
+    """The model of seconds, or of joules, from governor observations; None when too few know the quantity."""
+    part = _joules if energy else _seconds
+    known = [item for item in observations if not energy or item.energy_j is not None]
+    if len(known) < MIN_REFERENCES:
+        return None
+    whole = [item.energy_j if energy and item.energy_j is not None else item.elapsed_s for item in known]
+    parts: dict[str, list[float]] = {}
+    for name in phases:
+        values = [part(item, name) for item in known]
+        complete = [value for value in values if value is not None]
+        if len(complete) < len(values):
+            parts.clear()
+            break
+        parts[name] = complete
+    rows = [item.counts for item in known]
+    if parts:
+        rests = [total - sum(parts[name][i] for name in parts) for i, total in enumerate(whole)]
+        rest = max(median(rests), 0.0)
+    else:
+        parts, rest = {WHOLE: whole}, 0.0
+    terms = {
+        name: fit_log_linear(_features(name, mode, rows), rows, values) for name, values in parts.items()
+    }
+    model = QuantityModel(terms, rest, 0.0)
+    residuals = [math.log(total / model.total(row)) for total, row in zip(whole, rows, strict=True)]
+    used = max(len(term.names) for term in terms.values())
+    freedom = max(len(residuals) - 1 - used, 1)
+    return QuantityModel(terms, rest, math.sqrt(sum(value * value for value in residuals) / freedom))
+
+
+def stragglers(observations: Sequence[Observation], mode: ExecutionMode) -> list[bool]:
+    """Which of these governor updates are far from what their work explains, in time or in energy.
+
+    Warm-up updates show as stragglers too: they are slow for their work.
+    """
+    rows = [item.counts for item in observations]
+    names = _features(WHOLE, mode, rows)
+    out = [False] * len(observations)
+    for energy in (False, True):
+        index = [i for i, item in enumerate(observations) if not energy or item.energy_j is not None]
+        if len(index) < MIN_REFERENCES:
+            continue
+        values = [_whole(observations[i], energy) for i in index]
+        residuals = robust_residuals(names, [rows[i] for i in index], values)
+        limit = max(STRAGGLER_SD * robust_sd(residuals), STRAGGLER_FLOOR)
+        for i, residual in zip(index, residuals, strict=True):
+            out[i] = out[i] or abs(residual) > limit
+    return out
+
+
+def _whole(observation: Observation, energy: bool) -> float:
+    return observation.energy_j if energy and observation.energy_j is not None else observation.elapsed_s
+
+
+class GovernorModel:
+    """The governor's time and energy as a function of an update's token counts."""
+
+    def __init__(
+        self,
+        mode: ExecutionMode,
+        references: Sequence[Observation],
+        phases: tuple[str, ...],
+        time: QuantityModel,
+        energy: QuantityModel | None,
+    ) -> None:
+        self.mode = mode
+        #: The governor updates the model rests on, stragglers left out.
+        self.references = tuple(references)
+        #: The phases that an update must have run to be compared phase by phase.
+        self.phases = phases
+        self.time = time
+        self.energy = energy
+        self._ranges = _ranges(self.references)
+        self._other = _other_phases(self.references, phases)
+
+    @classmethod
+    def fit(cls, records: Sequence[UpdateRecord], mode: ExecutionMode) -> GovernorModel | None:
+        """The model from governor records; unusable ones, warm-up and stragglers are left out.
+
+        None when fewer than three usable records remain.
+        """
+        return cls.fit_observations(
+            [observe_work(record) for record in records if unusable_reason(record) is None], mode
+        )
+
+    @classmethod
+    def fit_observations(
+        cls, observations: Sequence[Observation], mode: ExecutionMode
+    ) -> GovernorModel | None:
+        """As :meth:`fit`, from observations that are known to be usable governor updates."""
+        phases = _expected_phases(observations, mode)
+        whole = [item for item in observations if has_phases(item, phases)]
+        if len(whole) < MIN_REFERENCES:
+            return None
+        kept = [item for item, out in zip(whole, stragglers(whole, mode), strict=True) if not out]
+        time = fit_quantity(kept, phases, mode, energy=False)
+        if time is None:
+            return None
+        return cls(mode, kept, phases, time, fit_quantity(kept, phases, mode, energy=True))
+
+    def covers(self, counts: Mapping[str, float]) -> bool:
+        """Whether work like this lies within what the references have seen (module constants say how near)."""
+        for name, (low, high) in self._ranges.items():
+            count = counts.get(name)
+            if count is None:
+                return False
+            room = max(COVERAGE_FLOOR, COVERAGE_WIDENING * (high - low))
+            if not low - room <= math.log1p(count) <= high + room:
+                return False
+        return True
+
+    def predict(self, record: UpdateRecord) -> GovernorPrediction:
+        """The record's update as the governor would have run it.
+
+        Validation and checkpoint are taken as they were measured: no saving and no loss is claimed for them.
+        """
+        counts = counts_of(record)
+        seconds = self.time.by_term(counts)
+        joules = self.energy.by_term(counts) if self.energy else {}
+        totals = phase_totals(record)
+        phases = {
+            name: PhaseRecord(elapsed_s=value, energy_j=joules.get(name))
+            for name, value in seconds.items()
+            if name != WHOLE
+        }
+        phases.update({name: item for name, item in self._other.items() if name in totals})
+        for name in ("checkpoint", "validation"):
+            if name in totals:
+                phases[name] = PhaseRecord(elapsed_s=totals[name][0], energy_j=totals[name][1])
+        visit_s, visit_j = visitors(record)
+        energy_j = self.energy.total(counts) + visit_j if self.energy else None
+        return GovernorPrediction(
+            elapsed_s=self.time.total(counts) + visit_s,
+            energy_j=energy_j,
+            phases=phases,
+            inside_coverage=self.covers(counts),
+            references=len(self.references),
+        )
+
+
+def _ranges(references: Sequence[Observation]) -> dict[str, tuple[float, float]]:
+    """Lowest and highest log(1 + count) by feature, for features that every reference knows."""
+    names = [
+        name for name in ("generated", "longest", "valid") if all(name in item.counts for item in references)
+    ]
+    logs = {name: [math.log1p(item.counts[name]) for item in references] for name in names}
+    return {name: (min(values), max(values)) for name, values in logs.items()}
+
+
+def _other_phases(references: Sequence[Observation], fitted: Sequence[str]) -> dict[str, PhaseRecord]:
+    """The governor median of every phase without a fitted term (refit, reward, ...): part of the rest."""
+    names = sorted({name for item in references for name in item.phases} - set(fitted))
+    found: dict[str, PhaseRecord] = {}
+    for name in names:
+        seconds = [item.phases[name][0] for item in references if name in item.phases]
+        joules = [item.phases[name][1] for item in references if name in item.phases]
+        known = [value for value in joules if value is not None]
+        found[name] = PhaseRecord(elapsed_s=median(seconds), energy_j=median(known) if known else None)
+    return found

@@ -1,0 +1,185 @@
+"""The controller: records in, plans out, through one door.
+
+It has no clock, file, socket, logger or environment; the same records give the same plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from eerl_controller.colocated import ColocatedSync
+from eerl_controller.governor import GovernorPrediction
+from eerl_controller.records import ClockGrid, ClockPlan, ExecutionMode, RecordError, UpdateRecord
+from eerl_controller.references import References
+from eerl_controller.saving import Estimate, RunningSaving
+from eerl_controller.settings import Settings
+from eerl_controller.states import Reason, State
+from eerl_controller.strategy import Evidence, Strategy, fixed, measure_only
+from eerl_controller.work import Unusable, observe_work, unusable_reason
+
+SNAPSHOT_VERSION = 1
+#: Phases are a partition of the update: their times may exceed its own by measurement error, not by more.
+PARTITION_SLACK = 0.05
+PARTITION_SLACK_S = 1.0
+
+
+def _strategy(settings: Settings, mode: ExecutionMode, grid: ClockGrid, references: References) -> Strategy:
+    """The strategy of a policy and an execution mode. Other modes will each get their own here."""
+    if settings.policy == "governor":
+        return measure_only(Reason.POLICY_GOVERNOR, "policy governor: measuring only")
+    if settings.policy == "fixed":
+        return fixed(settings, grid)
+    if mode is ExecutionMode.COLOCATED_SYNC:
+        return ColocatedSync(settings, grid, references)
+    return measure_only(Reason.MODE_NOT_SUPPORTED, f"mode {mode.value} is not controlled yet: measuring only")
+
+
+class Controller:
+    """Chooses clocks for the next update from the updates so far (contract 3.7)."""
+
+    def __init__(self, settings: Settings, mode: ExecutionMode, grid: ClockGrid, seed: int = 0) -> None:
+        self.settings = settings
+        self.mode = mode
+        self.grid = grid
+        #: Kept for snapshots: nothing in synchronous control is drawn by lot.
+        self.seed = seed
+        self._references = References(mode, settings.reference_window)
+        self._strategy = _strategy(settings, mode, grid, self._references)
+        self._saving = RunningSaving()
+        self._seen = 0
+        self._last_update: int | None = None
+        self._last_plan_id: int | None = None
+        self._run_length = 0
+
+    @property
+    def plan(self) -> ClockPlan:
+        """The plan wished for now; before the first record it is the one to start with."""
+        return self._strategy.book.plan
+
+    @property
+    def state(self) -> State:
+        """What the controller is doing."""
+        return self._strategy.state
+
+    @property
+    def saving(self) -> Estimate | None:
+        """The run so far against the governor, search included; None before clocks were ever lowered."""
+        return self._saving.estimate
+
+    def summary(self) -> str:
+        """One short line for a progress display."""
+        return self._strategy.summary()
+
+    def governor_prediction(self, record: UpdateRecord) -> GovernorPrediction | None:
+        """The record's update as the governor would have run it, by the reference as it stands; None without one."""
+        model = self._references.model
+        return model.predict(record) if model is not None else None
+
+    def observe(self, record: UpdateRecord) -> ClockPlan:
+        """Take one update in; returns the plan wished for from now on.
+
+        Update numbers are labels: they may start anywhere, and one that jumps or goes back is a gap (the trainer
+        was restarted, updates were lost). Raises RecordError, and changes nothing, for what cannot be true: not a
+        record, a plan that was never issued, the same update twice in a row, phases longer than their update.
+        """
+        self._check(record)
+        previous = self._last_update
+        after_gap = previous is not None and record.update != previous + 1
+        lost = max(record.update - previous - 1, 0) if previous is not None else 0
+        self._seen += 1
+        self._last_update = record.update
+        evidence = self._evidence(record, after_gap=after_gap)
+        self._references.age_updates += 1 + lost
+        if evidence.is_reference and evidence.observation is not None:
+            self._references.add(evidence.observation)
+        under_governor = evidence.pair is not None and evidence.pair.is_governor
+        prediction = None if under_governor else self.governor_prediction(record)
+        self._saving.add(record, prediction, under_governor=under_governor)
+        self._strategy.observe(evidence)
+        return self.plan
+
+    def _check(self, record: UpdateRecord) -> None:
+        if not isinstance(record, UpdateRecord):
+            raise RecordError(f"observe wants an UpdateRecord, not {type(record).__name__}")
+        if record.plan_id is not None and not self._strategy.book.was_issued(record.plan_id):
+            raise RecordError(
+                f"update {record.update} ran under plan {record.plan_id}, which was never issued"
+            )
+        if record.update == self._last_update:
+            raise RecordError(f"update {record.update} came twice")
+        if record.elapsed_s is not None:
+            inner_s = sum(phase.elapsed_s or 0.0 for phase in record.phases.values())
+            if inner_s > record.elapsed_s * (1.0 + PARTITION_SLACK) + PARTITION_SLACK_S:
+                raise RecordError(
+                    f"phases of update {record.update} take {inner_s:.1f} s of its {record.elapsed_s:.1f} s: "
+                    "they must not overlap"
+                )
+
+    def _evidence(self, record: UpdateRecord, *, after_gap: bool) -> Evidence:
+        """Whose plan the update ran under, and what it can be used for."""
+        unusable = unusable_reason(record)
+        if record.plan_id is not None and record.plan_id == self._last_plan_id:
+            self._run_length += 1
+        elif record.plan_id is not None and self._last_plan_id is None and self._seen > 1:
+            # The mixed update before it was the one in which the clocks changed.
+            self._run_length = 1 + self.settings.settle_updates
+        else:
+            self._run_length = 1
+        held = unusable is Unusable.OPERATOR_HOLD
+        self._last_plan_id = -1 if held else record.plan_id
+        needed = self.settings.settle_updates
+        if self._seen <= self.settings.warmup_updates:
+            needed = self._seen
+        first_plan = record.plan_id == 0 and self._run_length == self._seen
+        settled = self._seen > self.settings.warmup_updates if first_plan else self._run_length > needed
+        pair = self._strategy.book.pair_of(record.plan_id)
+        observation = observe_work(record) if unusable is None else None
+        if observation is not None and pair is None:
+            observation, unusable = None, Unusable.MIXED_PLANS
+        return Evidence(
+            record=record,
+            observation=observation,
+            unusable=unusable,
+            pair=pair,
+            in_force=record.plan_id == self.plan.plan_id,
+            settled=settled,
+            after_gap=after_gap,
+            is_reference=observation is not None and settled and pair is not None and pair.is_governor,
+        )
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything :meth:`restore` needs to go on with equal plans, ready for JSON."""
+        return {
+            "version": SNAPSHOT_VERSION,
+            "settings": self.settings.to_dict(),
+            "mode": self.mode.value,
+            "grid": {"supported_mhz": list(self.grid.supported_mhz), "governor_mhz": self.grid.governor_mhz},
+            "seed": self.seed,
+            "seen": self._seen,
+            "last_update": self._last_update,
+            "last_plan_id": self._last_plan_id,
+            "run_length": self._run_length,
+            "references": self._references.to_dict(),
+            "saving": self._saving.to_dict(),
+            "strategy": self._strategy.to_dict(),
+        }
+
+    @classmethod
+    def restore(cls, snapshot: Mapping[str, Any]) -> Controller:
+        """The controller that wrote this snapshot. Raises ValueError for another version's."""
+        if snapshot.get("version") != SNAPSHOT_VERSION:
+            raise ValueError(
+                f"a snapshot of version {snapshot.get('version')!r} cannot be restored; this is {SNAPSHOT_VERSION}"
+            )
+        grid = ClockGrid(snapshot["grid"]["supported_mhz"], snapshot["grid"]["governor_mhz"])
+        settings = Settings.from_dict(snapshot["settings"])
+        controller = cls(settings, ExecutionMode(snapshot["mode"]), grid, snapshot["seed"])
+        controller._seen = snapshot["seen"]
+        controller._last_update = snapshot["last_update"]
+        controller._last_plan_id = snapshot["last_plan_id"]
+        controller._run_length = snapshot["run_length"]
+        controller._references.load(snapshot["references"])
+        controller._saving.load(snapshot["saving"])
+        controller._strategy.load(snapshot["strategy"])
+        return controller

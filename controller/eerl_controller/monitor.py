@@ -1,0 +1,127 @@
+"""After the lock: the trailing window, when to judge it, and the next clock that the judgement asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eerl_controller.clocks import Pair, lowered, raised
+from eerl_controller.comparison import Comparison
+from eerl_controller.response import Response
+from eerl_controller.settings import Settings
+from eerl_controller.work import Observation
+
+
+class Monitor:
+    """The last usable updates under the lock (paper, section 5.2). Each change of clocks starts a fresh one."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.observations: list[Observation] = []
+        self._covered: list[bool] = []
+        self._since_judged = 0
+
+    def add(self, observation: Observation, *, covered: bool) -> None:
+        """Take in a usable update under the lock and whether its work was within the references' range."""
+        self.observations.append(observation)
+        self._covered.append(covered)
+        del self.observations[: -self._settings.monitor_window]
+        del self._covered[: -self._settings.monitor_window]
+        self._since_judged += 1
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the window is full and enough updates came since it was last judged."""
+        full = len(self.observations) >= self._settings.monitor_window
+        return full and self._since_judged >= self._settings.monitor_every
+
+    @property
+    def outside(self) -> int:
+        """Updates of the window whose work the references do not cover."""
+        return self._covered.count(False)
+
+    def judged(self) -> None:
+        """The window was judged and nothing changed."""
+        self._since_judged = 0
+
+    def restart(self) -> None:
+        """The clocks changed: what was seen under the old ones says nothing now."""
+        self.observations.clear()
+        self._covered.clear()
+        self._since_judged = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "observations": [item.to_dict() for item in self.observations],
+            "covered": list(self._covered),
+            "since_judged": self._since_judged,
+        }
+
+    def load(self, values: Mapping[str, Any]) -> None:
+        """Take over what :meth:`to_dict` wrote."""
+        self.observations = [Observation.from_dict(item) for item in values["observations"]]
+        self._covered = list(values["covered"])
+        self._since_judged = values["since_judged"]
+
+
+def raise_responsible(
+    pair: Pair,
+    comparison: Comparison,
+    settings: Settings,
+    clocks: Sequence[int],
+    ceilings_mhz: tuple[float, float],
+) -> Pair:
+    """The pair with the clock raised whose phase added most of the time (Table 3: 45 MHz, 90 above 4 % loss)."""
+    large = comparison.loss > settings.feedback_large_loss
+    step_mhz = settings.feedback_large_step_mhz if large else settings.feedback_step_mhz
+    axis = 0 if comparison.added_time.generation >= comparison.added_time.training else 1
+    if pair[axis] is None:
+        axis = 1 - axis
+    now = pair[axis]
+    if now is None:
+        return pair
+    clock = raised(now, step_mhz, clocks, int(ceilings_mhz[axis]))
+    return Pair(clock, pair.training_mhz) if axis == 0 else Pair(pair.generation_mhz, clock)
+
+
+def lower_with_margin(
+    pair: Pair,
+    comparison: Comparison,
+    responses: tuple[Response, Response],
+    settings: Settings,
+    clocks: Sequence[int],
+    ceilings_mhz: tuple[float, float],
+    too_slow: Sequence[Pair],
+) -> Pair | None:
+    """The pair with one clock lowered by a feedback step, if the measured margin permits; else None.
+
+    Margin means: the loss, plus one standard error of it, plus what the step is expected to cost stays within
+    the allowance, and the step is expected to save. A setting at or below one that was too slow since the
+    reference was last measured is not tried again: that keeps the lock from swinging to and fro.
+    """
+    found: tuple[float, Pair] | None = None
+    for axis in (0, 1):
+        ceiling = ceilings_mhz[axis]
+        now = pair[axis]
+        clock = lowered(now, settings.feedback_step_mhz, clocks, int(ceiling))
+        if clock is None or clock == now:
+            continue
+        x_now = ceiling / now - 1.0 if now is not None else 0.0
+        x_then = ceiling / clock - 1.0
+        own = comparison.added_time.generation if axis == 0 else comparison.added_time.training
+        slope = max(responses[axis].time_slope, own / x_now if x_now > 0.0 else 0.0)
+        cost = slope * (x_then - x_now)
+        gain = responses[axis].added_energy(x_now) - responses[axis].added_energy(x_then)
+        lower = Pair(clock, pair.training_mhz) if axis == 0 else Pair(pair.generation_mhz, clock)
+        fits = comparison.loss + comparison.time_se + cost <= settings.max_throughput_loss
+        known = any(at_or_below(lower, slow) for slow in too_slow)
+        worth = gain > settings.min_gain / 2 and (found is None or gain > found[0])
+        if fits and worth and not known:
+            found = (gain, lower)
+    return found[1] if found else None
+
+
+def at_or_below(pair: Pair, other: Pair) -> bool:
+    """Whether neither clock of ``pair`` is above the other's (None is the highest)."""
+    return all(b is None or (a is not None and a <= b) for a, b in zip(pair, other, strict=True))

@@ -1,0 +1,125 @@
+"""The controller's states and why it wishes what it wishes. Every state and every legal change is in this file.
+
+Theory of operation
+===================
+
+A run is a row of updates. Before each of them the controller has one wish, the plan; after each it hears how
+the update went, the record. Between the two it is in exactly one state:
+
+1. In ``CALIBRATION`` all clocks are the governor's. The first updates are slow (compilation, caches) and are
+   recognised as such. When enough usable updates are known, the governor's time and energy can be predicted
+   from token counts (paper, equation 2), and the search begins.
+2. In ``SEARCH`` short trials of lowered clocks alternate with governor updates. A trial is judged against the
+   governor prediction for equal work: it passes when it keeps the throughput and lowers the energy per valid
+   training token. When no further setting promises to be better, the best passing one goes to confirmation;
+   when none passed, the job stays on the governor (``SUSPENDED``).
+3. In ``CONFIRMATION`` the setting must pass again on fresh updates. If it does not, the next passing one is
+   taken, or the search goes on.
+4. In ``LOCKED`` the setting is held and monitored. A shortfall raises the responsible clock, and the lock goes
+   on; a margin permits a lower clock, which must be confirmed. When the work leaves the range that the governor
+   was measured in, when feedback does not help, when the reference is old or the lock no longer saves, the
+   governor is measured again.
+5. ``REMEASURE`` is a short return to the governor. When its updates agree with the old references, the lock is
+   confirmed anew; when they contradict them, calibration starts afresh and the lock is confirmed after it.
+6. ``SUSPENDED`` is the governor for now: nothing pays, evidence is missing, or clocks are not honoured. The
+   controller tries again after a number of updates that doubles each time.
+7. ``FAILED`` is the governor for ever; only causes that cannot go away lead here.
+
+``MEASURE_ONLY`` and ``FIXED`` are whole lives: a policy or an execution mode that is not controlled.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class State(Enum):
+    """What the controller is doing."""
+
+    #: Governor clocks; learning what the governor does with how much work.
+    CALIBRATION = "calibration"
+    #: Trials of lowered clocks between governor updates.
+    SEARCH = "search"
+    #: The best setting on fresh updates.
+    CONFIRMATION = "confirmation"
+    #: The confirmed setting, monitored.
+    LOCKED = "locked"
+    #: Governor clocks for a few updates: the reference is refreshed.
+    REMEASURE = "remeasure"
+    #: Governor for now; retried with back-off.
+    SUSPENDED = "suspended"
+    #: Governor for ever.
+    FAILED = "failed"
+    #: Never sets a clock.
+    MEASURE_ONLY = "measure_only"
+    #: Holds given clocks.
+    FIXED = "fixed"
+
+
+#: The legal changes of state. Staying in a state is always legal. README's diagram is drawn from this table.
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.CALIBRATION: frozenset({State.SEARCH, State.CONFIRMATION, State.SUSPENDED, State.FAILED}),
+    State.SEARCH: frozenset({State.CONFIRMATION, State.REMEASURE, State.SUSPENDED, State.FAILED}),
+    State.CONFIRMATION: frozenset(
+        {State.LOCKED, State.SEARCH, State.REMEASURE, State.SUSPENDED, State.FAILED}
+    ),
+    State.LOCKED: frozenset({State.CONFIRMATION, State.REMEASURE, State.SUSPENDED, State.FAILED}),
+    State.REMEASURE: frozenset(
+        {State.CALIBRATION, State.SEARCH, State.CONFIRMATION, State.SUSPENDED, State.FAILED}
+    ),
+    State.SUSPENDED: frozenset({State.CALIBRATION, State.FAILED}),
+    State.FAILED: frozenset(),
+    State.MEASURE_ONLY: frozenset(),
+    State.FIXED: frozenset(),
+}
+
+
+class Reason(Enum):
+    """Why a plan is what it is; the plan's note has the numbers."""
+
+    #: Governor updates are being collected for the first reference.
+    CALIBRATING = "calibrating"
+    #: Records come without valid training tokens: nothing can be judged.
+    MISSING_COUNTS = "missing_counts"
+    #: Records come without (complete) energy: nothing can be judged.
+    MISSING_ENERGY = "missing_energy"
+    #: A setting is tried.
+    TRIAL = "trial"
+    #: Governor updates between two trials.
+    BETWEEN_TRIALS = "between_trials"
+    #: The best setting is tried on fresh updates.
+    CONFIRMING = "confirming"
+    #: A lower setting that monitoring found margin for is tried on fresh updates.
+    MARGIN = "margin"
+    #: The lock after a re-measurement is tried on fresh updates.
+    REJUDGING = "rejudging"
+    #: The setting was confirmed.
+    CONFIRMED = "confirmed"
+    #: Monitoring found throughput below the limit: a clock was raised.
+    SHORTFALL = "shortfall"
+    #: Monitoring found energy above the governor's: a clock was raised.
+    ENERGY_SHORTFALL = "energy_shortfall"
+    #: Work outside the range the references cover.
+    COVERAGE = "coverage"
+    #: The lock does not behave as the reference says it can: the governor may have changed.
+    DRIFT = "drift"
+    #: The reference is old.
+    REFERENCE_AGE = "reference_age"
+    #: No tested setting keeps the throughput and saves energy.
+    NOTHING_PAYS = "nothing_pays"
+    #: The job ends too soon for what a trial could teach.
+    NEAR_END = "near_end"
+    #: Plans do not come into force.
+    NOT_APPLIED = "not_applied"
+    #: The hardware does not keep the clock it was given.
+    NOT_HONOURED = "not_honoured"
+    #: Too many updates in a row that cannot be used.
+    NO_EVIDENCE = "no_evidence"
+    #: No clock within the limits is below the governor's.
+    NO_CLOCKS = "no_clocks"
+    #: The policy is ``governor``.
+    POLICY_GOVERNOR = "policy_governor"
+    #: The policy is ``fixed``.
+    POLICY_FIXED = "policy_fixed"
+    #: This execution mode is not controlled yet.
+    MODE_NOT_SUPPORTED = "mode_not_supported"

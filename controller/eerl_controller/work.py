@@ -1,0 +1,152 @@
+"""From a record to evidence: what an update did, net of what is not an update's own work, or why it is unusable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from eerl_controller.records import UpdateRecord
+
+#: Phases whose time follows the generation clock (contract 3.7) and whose work is G and L (paper, section 5.1).
+GENERATION_PHASES = ("generation",)
+#: Phases that run under the training clock; their work is N.
+TRAINING_PHASES = ("critic", "logprob", "training")
+#: Phases that do not belong to an update's own work: taken out before anything is compared (field case R01).
+VISITING_PHASES = ("checkpoint", "validation")
+
+
+class Unusable(Enum):
+    """Why an update is not evidence for any decision. It still counts in the totals."""
+
+    MIXED_PLANS = "mixed_plans"
+    NO_ELAPSED = "no_elapsed"
+    MISSING_COUNTS = "missing_counts"
+    ZERO_TOKENS = "zero_tokens"
+    HARDWARE_SLOWDOWN = "hardware_slowdown"
+    NOT_HONOURED = "not_honoured"
+    OPERATOR_HOLD = "operator_hold"
+    VISITOR_NOT_SEPARATE = "visitor_not_separate"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One update's own work: token counts, seconds and joules without validation and checkpoint.
+
+    ``phases`` maps a phase (subphases summed into it) to seconds and joules or None.
+    """
+
+    elapsed_s: float
+    energy_j: float | None
+    phases: Mapping[str, tuple[float, float | None]]
+    counts: Mapping[str, float]
+    generation_achieved_mhz: float | None = None
+    training_achieved_mhz: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON; :meth:`from_dict` reads it back exactly."""
+        return {
+            "elapsed_s": self.elapsed_s,
+            "energy_j": self.energy_j,
+            "phases": {name: list(values) for name, values in self.phases.items()},
+            "counts": dict(self.counts),
+            "generation_achieved_mhz": self.generation_achieved_mhz,
+            "training_achieved_mhz": self.training_achieved_mhz,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Observation:
+        """What :meth:`to_dict` wrote."""
+        return cls(
+            elapsed_s=values["elapsed_s"],
+            energy_j=values["energy_j"],
+            phases={name: (pair[0], pair[1]) for name, pair in values["phases"].items()},
+            counts=dict(values["counts"]),
+            generation_achieved_mhz=values["generation_achieved_mhz"],
+            training_achieved_mhz=values["training_achieved_mhz"],
+        )
+
+
+def phase_totals(record: UpdateRecord) -> dict[str, tuple[float, float | None]]:
+    """Seconds and joules by phase, ``a/b`` summed into ``a``; joules None when any part is unknown.
+
+    A part of unknown length counts for nothing: its time stays in the update's remainder.
+    """
+    totals: dict[str, tuple[float, float | None]] = {}
+    for full_name in sorted(record.phases):
+        part = record.phases[full_name]
+        if part.elapsed_s is None:
+            continue
+        name = full_name.split("/", 1)[0]
+        elapsed_s, energy_j = totals.get(name, (0.0, 0.0))
+        energy_j = None if energy_j is None or part.energy_j is None else energy_j + part.energy_j
+        totals[name] = (elapsed_s + part.elapsed_s, energy_j)
+    return totals
+
+
+def visitors(record: UpdateRecord) -> tuple[float, float]:
+    """Seconds and joules of validation and checkpoint in this update (unknown joules as 0)."""
+    totals = phase_totals(record)
+    present = [totals[name] for name in VISITING_PHASES if name in totals]
+    return sum(seconds for seconds, _ in present), sum(joules or 0.0 for _, joules in present)
+
+
+def counts_of(record: UpdateRecord) -> dict[str, float]:
+    """The known token counts: ``generated`` (G), ``longest`` (L), ``valid`` (N)."""
+    longest = record.longest_generated_tokens
+    if longest is None:
+        longest = record.longest_consumed_tokens
+    known = {"generated": record.generated_tokens, "longest": longest, "valid": record.valid_tokens}
+    return {name: float(value) for name, value in known.items() if value is not None}
+
+
+def unusable_reason(record: UpdateRecord) -> Unusable | None:
+    """Why this update cannot be evidence, or None when it can (its energy may still be unknown)."""
+    if record.plan_id is None:
+        return Unusable.MIXED_PLANS
+    for flag, reason in (
+        ("operator_hold", Unusable.OPERATOR_HOLD),
+        ("not_honoured", Unusable.NOT_HONOURED),
+        ("hardware_slowdown", Unusable.HARDWARE_SLOWDOWN),
+    ):
+        if flag in record.flags:
+            return reason
+    if record.elapsed_s is None:
+        return Unusable.NO_ELAPSED
+    if record.valid_tokens is None:
+        return Unusable.MISSING_COUNTS
+    if record.valid_tokens == 0 or record.generated_tokens == 0:
+        return Unusable.ZERO_TOKENS
+    totals = phase_totals(record)
+    for name in VISITING_PHASES:
+        if name in record.flags and name not in totals:
+            return Unusable.VISITOR_NOT_SEPARATE
+    seconds, _ = visitors(record)
+    return Unusable.VISITOR_NOT_SEPARATE if seconds >= record.elapsed_s else None
+
+
+def observe_work(record: UpdateRecord) -> Observation:
+    """The update's own work. Only for a record for which :func:`unusable_reason` is None."""
+    assert record.elapsed_s is not None, "an unusable record has no work to observe"
+    totals = phase_totals(record)
+    visit_s, visit_j = visitors(record)
+    partial = "partial_energy" in record.flags
+    visit_unknown = any(name in totals and totals[name][1] is None for name in VISITING_PHASES)
+    energy_j = None if partial or visit_unknown or record.energy_j is None else record.energy_j - visit_j
+    if energy_j is not None and energy_j <= 0:
+        energy_j = None
+    own = {
+        name: (seconds, None if energy_j is None else joules)
+        for name, (seconds, joules) in totals.items()
+        if name not in VISITING_PHASES
+    }
+    generation, training = record.pools.get("generation"), record.pools.get("training")
+    return Observation(
+        elapsed_s=record.elapsed_s - visit_s,
+        energy_j=energy_j,
+        phases=own,
+        counts=counts_of(record),
+        generation_achieved_mhz=generation.achieved_mhz if generation else None,
+        training_achieved_mhz=training.achieved_mhz if training else None,
+    )
