@@ -8,6 +8,7 @@ from typing import Any
 
 from eerl_launch.report import units
 from eerl_launch.report.document import Document
+from eerl_launch.report.rows import UpdateRow
 
 WIDTH = 80
 
@@ -34,11 +35,14 @@ def render_text(document: Document) -> str:
         _section("Pools", _pools(document)),
         _section("Nodes", _nodes(document)),
         _section("GPUs", _gpus(document)),
-        _section("Updates", _updates(document)),
-        _section("Controller", _controller(document)),
+        _section("Updates", update_lines(document)),
+        _section("Controller", [part for line in controller_lines(document) for part in _wrapped(line)]),
         _section("Cost and CO2", _cost(document)),
         _section("Can I trust this number?", _trust(document)),
-        _section("Clocks at the end", _clocks(document)),
+        _section(
+            "Clocks at the end",
+            [part for words, names in clock_groups(document) for part in _wrapped(f"{names}: {words}")],
+        ),
         _section("Events", _events(document)),
     ]
     whole = "\n".join(part for part in parts if part)
@@ -84,32 +88,42 @@ def _wrapped(text: str, mark: str = "") -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=mark, subsequent_indent=" " * len(mark)) or [mark]
 
 
-def _head(document: Document) -> str:
-    run, total = document["run"], document["allocation"]
+def job_name(run: dict[str, Any]) -> str:
+    """The job by its number, array task, restart and name."""
     name = f"job {run['job_id']}" if run["job_id"] else f"run {run['run_id'] or '?'}"
     if run["array_task"] is not None:
         name += f", array task {run['array_task']}"
     if run["restart"]:
         name += f", restart {run['restart']}"
-    lines = []
-    if document["simulated"]:
-        banner = f"SIMULATED GPUs ({document['simulated']}): no number here is of real hardware."
-        lines += ["*" * WIDTH, banner, "*" * WIDTH]
-    lines.append(f"{SIGNATURE}: {name}" + (f" ({run['job_name']})" if run["job_name"] else ""))
-    if not document["complete"]:
-        lines += _wrapped(f"INCOMPLETE: {document['incomplete_reason']}.")
-    lines += _wrapped(f"Energy      {_energy_line(total)}", "")
-    facts = {
+    return name + (f" ({run['job_name']})" if run["job_name"] else "")
+
+
+def facts(document: Document) -> list[tuple[str, str]]:
+    """What the job was, as far as the ledger says: (name, value)."""
+    run = document["run"]
+    owner = [str(run[key]) for key in ("user", "account", "partition", "cluster") if run[key]]
+    found = {
         "Started": run["time_iso"],
-        "User": " / ".join(
-            str(run[key]) for key in ("user", "account", "partition", "cluster") if run[key] is not None
-        ),
+        "Owner": " / ".join(owner),
         "Command": _exit(run),
         "GPUs": ", ".join(run["gpu_names"]),
         "Mode": " · ".join(str(run[key]) for key in ("framework", "mode") if run[key]),
         "Policy": run["policy"],
     }
-    lines += [f"{key:<11} {value}" for key, value in facts.items() if value]
+    return [(name, str(value)) for name, value in found.items() if value]
+
+
+def _head(document: Document) -> str:
+    run, total = document["run"], document["allocation"]
+    lines = []
+    if document["simulated"]:
+        banner = f"SIMULATED GPUs ({document['simulated']}): no number here is of real hardware."
+        lines += ["*" * WIDTH, banner, "*" * WIDTH]
+    lines.append(f"{SIGNATURE}: {job_name(run)}")
+    if not document["complete"]:
+        lines += _wrapped(f"INCOMPLETE: {document['incomplete_reason']}.")
+    for key, value in [("Energy", _energy_line(total)), *facts(document)]:
+        lines += _wrapped(value, f"{key:<11} ")
     return "\n".join(lines)
 
 
@@ -330,7 +344,8 @@ def _gpus(document: Document) -> list[str]:
     return lines
 
 
-def _updates(document: Document) -> list[str]:
+def update_lines(document: Document) -> list[str]:
+    """Tokens, energy per token and throughput over all updates, with the number of updates used."""
     found = document["updates"]
     if not found["updates"]:
         return []
@@ -339,43 +354,45 @@ def _updates(document: Document) -> list[str]:
         f"{found['governor_updates']} under the governor; one row each in updates.csv"
     ]
     for key, name, digits in (
-        ("energy_j_per_valid_token", "J per valid training token (all phases)", 3),
-        ("energy_j_per_generated_token", "J per generated token (all phases)", 3),
-        ("generation_energy_j_per_generated_token", "J per generated token (generation)", 3),
-        ("training_energy_j_per_valid_token", "J per valid training token (training)", 3),
+        ("energy_j_per_valid_token", "J per valid training token, all phases", 3),
+        ("energy_j_per_generated_token", "J per generated token, all phases", 3),
+        ("generation_energy_j_per_generated_token", "J per generated token, generation", 3),
+        ("training_energy_j_per_valid_token", "J per valid training token, training", 3),
         ("valid_tokens_per_s", "valid training tokens per s", 4),
     ):
         if found[key] is not None:
             lines.append(
-                f"{name:<40} {units.significant(found[key], digits):>10}  "
+                f"{units.significant(found[key], digits):>8} {name}, "
                 f"over {units.count(found[f'{key}_updates_used'], 'update')} with counts"
             )
     return lines
 
 
-def _controller(document: Document) -> list[str]:
+def controller_lines(document: Document) -> list[str]:
+    """What the controller did and how the switches went, a sentence a line."""
     found = document["controller"]
     lines = []
     if found["updates_by_state"]:
         states = ", ".join(f"{state} {count}" for state, count in found["updates_by_state"].items())
-        lines += _wrapped(f"Updates by state: {states}")
+        lines.append(f"Updates by state: {states}")
     last = found["last_plan"]
     if last is not None:
         words = f"Last plan: generation {units.clock(last['generation_mhz'])}, training "
         words += f"{units.clock(last['training_mhz'])}; {str(last['reason'] or '').lower().replace('_', ' ')}"
-        lines += _wrapped(words + (f" ({last['note']})" if last["note"] else ""))
+        lines.append(words + (f" ({last['note']})" if last["note"] else ""))
     if found["clock_switches"]:
-        lines += _wrapped(
+        lines.append(
             f"{units.count(found['clock_switches'], 'clock switch', 'clock switches')}, median "
-            f"{_milliseconds(found['switch_latency_median_s'])}, longest "
-            f"{_milliseconds(found['switch_latency_max_s'])}; {found['switch_failures']} failures"
+            f"{milliseconds(found['switch_latency_median_s'])}, longest "
+            f"{milliseconds(found['switch_latency_max_s'])}; {found['switch_failures']} failures"
         )
         lines += [f"  {text}" for text in found["switch_failure_texts"]]
     return lines
 
 
-def _milliseconds(seconds: float | None) -> str:
-    return units.UNKNOWN if seconds is None else f"{units.plain(1000 * seconds)} ms"
+def milliseconds(seconds: float | None, digits: int = 0) -> str:
+    """A short time in milliseconds."""
+    return units.UNKNOWN if seconds is None else f"{units.plain(1000 * seconds, digits)} ms"
 
 
 def cost_lines(document: Document) -> list[str]:
@@ -415,17 +432,30 @@ def _trust(document: Document) -> list[str]:
     return [line for entry in document["trust"] for line in _wrapped(entry["text"], marks[entry["level"]])]
 
 
-def _clocks(document: Document) -> list[str]:
+def clock_groups(document: Document) -> list[tuple[str, str]]:
+    """What became of the clocks, and the nodes of which it is true."""
     groups: dict[str, list[str]] = {}
     for row in document["clocks_at_end"]:
         groups.setdefault(row["text"], []).append(row["node"])
     return [
-        line
-        for words, names in groups.items()
-        for line in _wrapped(
-            ", ".join(names[:LISTED]) + (", …" if len(names) > LISTED else "") + f": {words}"
+        (
+            words,
+            ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else ""),
         )
+        for words, names in groups.items()
     ]
+
+
+def clock_cell(governor: bool | None, mhz: float | None) -> str:
+    """A clock in a table of updates; mixed where more than one plan ran."""
+    if mhz is not None:
+        return units.plain(mhz)
+    return "mixed" if governor is None else "governor"
+
+
+def update_remarks(row: UpdateRow) -> str:
+    """Flags of an update and why it is not used."""
+    return "; ".join([*(flag.replace("_", " ") for flag in row.flags), *filter(None, [row.unusable_reason])])
 
 
 def _events(document: Document) -> list[str]:

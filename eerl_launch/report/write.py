@@ -21,7 +21,7 @@ from eerl_launch.report.spreadsheets import (
 from eerl_launch.report.tables import read_run
 from eerl_launch.report.text import SIGNATURE, render_summary, render_text
 
-FORMATS = ("json", "csv", "txt")
+FORMATS = ("html", "json", "csv", "txt")
 
 
 class ReportError(EerlError):

@@ -1,0 +1,213 @@
+"""Line charts and variable-width bars as SVG text: axes, ticks, series, bands. Colours are the page's CSS classes.
+
+Drawn here and not with a plotting library because every job ends with a report: this adds no import time,
+writes no cache to the user's home, and the figures follow the page into dark mode and print.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from eerl_launch.report import units
+
+#: Values further out than this many interquartile ranges are drawn at the edge, so that a first update with
+#: compilation in it does not flatten all others.
+OUTLIER_RANGES = 4.0
+
+#: Rough width of a digit or letter at the page's 11 px figure font.
+LETTER_PX = 6.2
+
+Point = tuple[float, float | None]
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Round numbers (1, 2, 2.5 or 5 times a power of ten) between ``low`` and ``high``."""
+    span = high - low
+    if span <= 0 or not math.isfinite(span):
+        return [low]
+    rough = span / max(count, 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    first = math.ceil(low / step - 1e-9)
+    found = []
+    while first * step <= high + 1e-9 * span:
+        found.append(first * step)
+        first += 1
+    return found
+
+
+def tick_text(value: float, every: Sequence[float]) -> str:
+    """The tick with as many decimals as tell it from its neighbours."""
+    step = abs(every[1] - every[0]) if len(every) > 1 else abs(value) or 1.0
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    if decimals and abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6:
+        decimals += 1
+    return units.plain(value, decimals)
+
+
+def usual_range(values: Sequence[float]) -> tuple[float, float]:
+    """Lowest and highest value without outliers, with a little room; (0, 1) without values."""
+    if not values:
+        return 0.0, 1.0
+    ordered = sorted(values)
+    quarter, three = ordered[len(ordered) // 4], ordered[3 * len(ordered) // 4]
+    reach = OUTLIER_RANGES * max(three - quarter, 0.02 * abs(three))
+    kept = [value for value in ordered if quarter - reach <= value <= three + reach] or ordered
+    room = 0.08 * (kept[-1] - kept[0]) or 0.05 * abs(kept[0]) or 1.0
+    return max(kept[0] - room, 0.0 if kept[0] >= 0 else -math.inf), kept[-1] + room
+
+
+@dataclass(slots=True)
+class Chart:
+    """One drawing area with its scales; series are added, then :meth:`svg` gives the text."""
+
+    label: str
+    x_range: tuple[float, float]
+    y_range: tuple[float, float]
+    x_title: str
+    y_title: str
+    width: float = 960.0
+    height: float = 250.0
+    left: float = 62.0
+    right: float = 14.0
+    top: float = 30.0
+    bottom: float = 40.0
+    below: list[str] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)
+    legend: list[tuple[str, str, str]] = field(default_factory=list)
+    outside: int = 0
+
+    def x(self, value: float) -> float:
+        """Pixels from the left for a value on the x axis."""
+        low, high = self.x_range
+        share = (value - low) / (high - low) if high > low else 0.5
+        return self.left + share * (self.width - self.left - self.right)
+
+    def y(self, value: float) -> float:
+        """Pixels from the top for a value on the y axis, held inside the drawing area."""
+        low, high = self.y_range
+        share = (value - low) / (high - low) if high > low else 0.5
+        return self.height - self.bottom - min(max(share, 0.0), 1.0) * (self.height - self.top - self.bottom)
+
+    def _inside(self, value: float) -> bool:
+        return self.y_range[0] <= value <= self.y_range[1]
+
+    def band(self, begin: float, end: float, css: str, name: str, count: str) -> None:
+        """A shaded stretch of the x axis with a strip at the top that carries its name if it fits."""
+        left, right = self.x(begin), self.x(end)
+        title = f"<title>{escape(name)}: {escape(count)}</title>"
+        self.below.append(
+            f'<rect class="band {css}" x="{left:.1f}" y="{self.top:.1f}" width="{right - left:.1f}" '
+            f'height="{self.height - self.top - self.bottom:.1f}">{title}</rect>'
+            f'<rect class="strip {css}" x="{left:.1f}" y="{self.top - 14:.1f}" width="{right - left:.1f}" '
+            f'height="13">{title}</rect>'
+        )
+        if right - left > LETTER_PX * len(name) + 6:
+            self.below.append(
+                f'<text class="strip-name" x="{(left + right) / 2:.1f}" y="{self.top - 4:.1f}" '
+                f'text-anchor="middle">{escape(name)}</text>'
+            )
+
+    def line(self, points: Sequence[Point], css: str, name: str = "", *, step: bool = False) -> None:
+        """A line through the points, broken where the value is None; ``step`` holds each value for one unit."""
+        path: list[str] = []
+        pen_down = False
+        for place, value in points:
+            if value is None:
+                pen_down = False
+                continue
+            height = self.y(value)
+            if step:
+                verb = "L" if pen_down else "M"
+                path.append(f"{verb}{self.x(place - 0.5):.1f} {height:.1f}H{self.x(place + 0.5):.1f}")
+            else:
+                path.append(f"{'L' if pen_down else 'M'}{self.x(place):.1f} {height:.1f}")
+            pen_down = True
+        if path:
+            self.parts.append(f'<path class="line {css}" d="{"".join(path)}"/>')
+            if name:
+                self.legend.append(("line", css, name))
+
+    def dots(self, points: Sequence[Point], css: str, name: str = "") -> None:
+        """A dot per point; values outside the axis sit on its edge and are counted in ``outside``."""
+        path = []
+        for place, value in points:
+            if value is not None:
+                self.outside += not self._inside(value)
+                path.append(f"M{self.x(place):.1f} {self.y(value):.1f}h0")
+        if path:
+            small = " small" if len(path) > 300 else ""
+            self.parts.append(f'<path class="dots {css}{small}" d="{"".join(path)}"/>')
+            if name:
+                self.legend.append(("dots", css, name))
+
+    def bar(self, begin: float, end: float, value: float, css: str, texts: Sequence[str], title: str) -> None:
+        """A bar from ``begin`` to ``end`` on the x axis, its texts above it while they fit, one over the other."""
+        left, right, height = self.x(begin), self.x(end), self.y(value)
+        self.parts.append(
+            f'<rect class="bar {css}" x="{left:.1f}" y="{height:.1f}" width="{max(right - left - 1, 0.8):.1f}" '
+            f'height="{self.height - self.bottom - height:.1f}"><title>{escape(title)}</title></rect>'
+        )
+        fitting = [text for text in texts if right - left > LETTER_PX * len(text) + 2]
+        for place, text in enumerate(reversed(fitting)):
+            self.parts.append(
+                f'<text class="bar-text" x="{(left + right) / 2:.1f}" y="{height - 5 - 13 * place:.1f}" '
+                f'text-anchor="middle">{escape(text)}</text>'
+            )
+
+    def hints(self, texts: Sequence[tuple[float, str]]) -> None:
+        """A tooltip over each unit of the x axis."""
+        for place, text in texts:
+            left, right = self.x(place - 0.5), self.x(place + 0.5)
+            self.parts.append(
+                f'<rect class="hint" x="{left:.1f}" y="{self.top:.1f}" width="{right - left:.1f}" '
+                f'height="{self.height - self.top - self.bottom:.1f}"><title>{escape(text)}</title></rect>'
+            )
+
+    def _axes(self) -> list[str]:
+        found = []
+        bottom, right = self.height - self.bottom, self.width - self.right
+        every = ticks(*self.y_range, 5)
+        for value in every:
+            height, words = self.y(value), tick_text(value, every)
+            found.append(
+                f'<path class="grid" d="M{self.left:.1f} {height:.1f}H{right:.1f}"/>'
+                f'<text x="{self.left - 7:.1f}" y="{height + 4:.1f}" text-anchor="end">{words}</text>'
+            )
+        every = ticks(*self.x_range, 10)
+        for value in every:
+            place, words = self.x(value), tick_text(value, every)
+            found.append(
+                f'<path class="axis" d="M{place:.1f} {bottom:.1f}v4"/>'
+                f'<text x="{place:.1f}" y="{bottom + 16:.1f}" text-anchor="middle">{words}</text>'
+            )
+        middle = (self.top + bottom) / 2
+        found.append(
+            f'<path class="axis" d="M{self.left:.1f} {bottom:.1f}H{right:.1f}"/>'
+            f'<text class="title" x="{(self.left + right) / 2:.1f}" y="{self.height - 6:.1f}" '
+            f'text-anchor="middle">{escape(self.x_title)}</text>'
+            f'<text class="title" transform="translate(13 {middle:.1f}) rotate(-90)" '
+            f'text-anchor="middle">{escape(self.y_title)}</text>'
+        )
+        return found
+
+    def _legend(self) -> list[str]:
+        found, place = [], self.left
+        for kind, css, name in self.legend:
+            mark = f"M{place + 9:.1f} 7h0" if kind == "dots" else f"M{place:.1f} 7h18"
+            found.append(
+                f'<path class="{kind} {css}" d="{mark}"/><text x="{place + 24:.1f}" y="11">{escape(name)}</text>'
+            )
+            place += 24 + LETTER_PX * len(name) + 18
+        return found
+
+    def svg(self) -> str:
+        """The chart as an ``<svg>`` element for the page."""
+        pieces = [*self.below, *self._axes(), *self.parts, *self._legend()]
+        return (
+            f'<svg class="chart" viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
+            f'aria-label="{escape(self.label)}">{"".join(pieces)}</svg>'
+        )
