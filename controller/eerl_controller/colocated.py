@@ -55,6 +55,8 @@ class ColocatedSync(Strategy):
         self._raises = 0
         self._remeasured = 0
         self._drift_checked = False
+        self._margin_wait = 0
+        self._margin_failures = 0
         if not self._clocks:
             self.state = State.FAILED
             self.book = PlanBook(Reason.NO_CLOCKS, no_clocks_note(settings, grid))
@@ -268,6 +270,9 @@ class ColocatedSync(Strategy):
             self._lock_in(pair, Reason.CONFIRMED, f"lowered with margin: {comparison}")
         else:
             self._too_slow.append(pair)
+            # Each vain attempt makes the next one wait twice as long: a flat optimum must not be shaken for ever.
+            self._margin_failures = min(self._margin_failures + 1, 8)
+            self._margin_wait = self._settings.monitor_window * 2**self._margin_failures
             self._lock_in(lock, Reason.CONFIRMED, f"back from {pair}: {comparison}")
             self._last = before
 
@@ -304,6 +309,7 @@ class ColocatedSync(Strategy):
         if not evidence.in_force or not evidence.settled or evidence.observation is None:
             return
         model = self._model
+        self._margin_wait = max(self._margin_wait - 1, 0)
         self._monitor.add(evidence.observation, covered=model.covers(evidence.observation.counts))
         if self._monitor.outside >= settings.coverage_failures:
             note = f"{self._monitor.outside} of the last {len(self._monitor.observations)} updates outside"
@@ -353,7 +359,11 @@ class ColocatedSync(Strategy):
         self._enter(State.LOCKED, pair, Reason.SHORTFALL, f"raised from {before}: {comparison}")
 
     def _try_margin(self, comparison: Comparison, evidence: Evidence) -> None:
-        if self._search is None or not has_room(evidence.record, self._typical_s(), self._settings):
+        if (
+            self._search is None
+            or self._margin_wait > 0
+            or not has_room(evidence.record, self._typical_s(), self._settings)
+        ):
             return
         pair = lower_with_margin(
             self.book.pair,
@@ -452,6 +462,8 @@ class ColocatedSync(Strategy):
             "raises": self._raises,
             "remeasured": self._remeasured,
             "drift_checked": self._drift_checked,
+            "margin_wait": self._margin_wait,
+            "margin_failures": self._margin_failures,
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
@@ -472,3 +484,5 @@ class ColocatedSync(Strategy):
         self._raises = values["raises"]
         self._remeasured = values["remeasured"]
         self._drift_checked = values["drift_checked"]
+        self._margin_wait = values["margin_wait"]
+        self._margin_failures = values["margin_failures"]

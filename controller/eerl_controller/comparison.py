@@ -83,6 +83,35 @@ class Comparison:
         )
 
 
+def pooled(comparisons: Sequence[Comparison]) -> Comparison:
+    """Several judgements of one setting as one, weighted by their updates. Raises ValueError for none."""
+    updates = sum(item.updates for item in comparisons)
+    if updates == 0:
+        raise ValueError("nothing to pool")
+
+    def mean(changes: Sequence[Change]) -> Change:
+        weighted = [
+            (item.updates / updates, change) for item, change in zip(comparisons, changes, strict=True)
+        ]
+        return Change(
+            generation=sum(weight * change.generation for weight, change in weighted),
+            training=sum(weight * change.training for weight, change in weighted),
+            rest=sum(weight * change.rest for weight, change in weighted),
+        )
+
+    def error(values: Sequence[float]) -> float:
+        squares = [(i.updates / updates * value) ** 2 for i, value in zip(comparisons, values, strict=True)]
+        return math.sqrt(sum(squares))
+
+    return Comparison(
+        added_time=mean([item.added_time for item in comparisons]),
+        added_energy=mean([item.added_energy for item in comparisons]),
+        time_se=error([item.time_se for item in comparisons]),
+        energy_se=error([item.energy_se for item in comparisons]),
+        updates=updates,
+    )
+
+
 def comparable(model: GovernorModel, observation: Observation) -> bool:
     """Whether this update ran the phases that the model knows."""
     return has_phases(observation, model.phases)

@@ -224,6 +224,16 @@ class GovernorModel:
                 return False
         return True
 
+    def slower_than_clocks_explain(self, record: UpdateRecord, slowdown: float) -> bool:
+        """Whether an update took longer than its work and its clocks can explain: a straggler.
+
+        ``slowdown`` is the governor's clock over the lowest clock in force: no work is slowed by more than that.
+        """
+        if record.elapsed_s is None:
+            return False
+        limit = slowdown * (1.0 + max(STRAGGLER_SD * self.time.residual_sd, STRAGGLER_FLOOR))
+        return record.elapsed_s > limit * self.predict(record).elapsed_s
+
     def predict(self, record: UpdateRecord) -> GovernorPrediction:
         """The record's update as the governor would have run it.
 

@@ -93,11 +93,19 @@ class Controller:
         self._references.age_updates += 1 + lost
         if evidence.is_reference and evidence.observation is not None:
             self._references.add(evidence.observation)
-        under_governor = evidence.pair is not None and evidence.pair.is_governor
-        prediction = None if under_governor else self.governor_prediction(record)
-        self._saving.add(record, prediction, under_governor=under_governor)
+        self._saving.add(record, self._claim(evidence))
         self._strategy.observe(evidence)
         return self.plan
+
+    def _claim(self, evidence: Evidence) -> GovernorPrediction | None:
+        """What the running estimate may compare this update with; None when it is the governor's or unexplained."""
+        model, record, pair = self._references.model, evidence.record, evidence.pair
+        if model is None or not record.valid_tokens or (pair is not None and pair.is_governor):
+            return None
+        lowest_mhz = self.grid.supported_mhz[0]
+        clocks = [self.grid.governor_mhz if mhz is None else mhz for mhz in pair] if pair else [lowest_mhz]
+        slowdown = max(self.grid.governor_mhz / min(clocks), 1.0)
+        return None if model.slower_than_clocks_explain(record, slowdown) else model.predict(record)
 
     def _check(self, record: UpdateRecord) -> None:
         if not isinstance(record, UpdateRecord):

@@ -28,8 +28,9 @@ class Estimate:
 class RunningSaving:
     """Sums of measured and predicted time and energy.
 
-    A governor update is its own prediction. An update that cannot be predicted (no counts, nothing learnt) is
-    taken as the governor's too: nothing is claimed for it.
+    A governor update is its own prediction. An update that cannot be predicted (no counts, nothing learnt), and
+    a straggler slower than any clock explains, is taken as the governor's too: nothing is claimed for it, and it
+    is in the totals on both sides.
     """
 
     def __init__(self) -> None:
@@ -41,17 +42,14 @@ class RunningSaving:
         self._covered_s = 0.0
         self._updates = 0
 
-    def add(
-        self, record: UpdateRecord, prediction: GovernorPrediction | None, *, under_governor: bool
-    ) -> None:
-        """Count one update; every update counts, usable as evidence or not."""
+    def add(self, record: UpdateRecord, prediction: GovernorPrediction | None) -> None:
+        """Count one update, usable as evidence or not; ``prediction`` None means that nothing is claimed for it."""
         if record.elapsed_s is None:
             return
         self._updates += 1
         measured_s, measured_j = record.elapsed_s, record.energy_j
-        claimed = prediction is not None and not under_governor and bool(record.valid_tokens)
         self._measured_s += measured_s
-        if not claimed or prediction is None:
+        if prediction is None:
             self._governor_s += measured_s
             self._measured_j += measured_j or 0.0
             self._governor_j += measured_j or 0.0

@@ -2,9 +2,11 @@
 
 It starts with both clocks reduced. A pair that is too slow has the clock raised whose phase added most of the
 time; a pair that passes is followed by a lower one. Settings lie on a lattice: level 0 is the governor, level k
-is k nominal steps below the ceiling, snapped to the supported clocks. A setting is tried once. Settings at or
-below one that was too slow, in both clocks, and settings at or above one that passed, are not tried: so the
-lattice empties, and ``max_trials`` bounds what noise could prolong.
+is k nominal steps below the ceiling, snapped to the supported clocks.
+
+Settings at or below one that was clearly too slow, in both clocks, and settings at or above one that passed, are
+not tried. A setting is tried once; a second time only when noise alone can explain why it was too slow and
+nothing else is left. So the lattice empties, and ``max_trials`` bounds what noise could prolong.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from eerl_controller.clocks import Pair, snap
-from eerl_controller.comparison import Comparison
+from eerl_controller.comparison import Comparison, pooled
 from eerl_controller.response import Response, fit_response
 from eerl_controller.settings import Settings
 
@@ -88,12 +90,12 @@ class Search:
         self.trials.append(Trial(levels, comparison, confirming))
 
     def passing(self) -> list[Levels]:
-        """Settings whose last word is a pass, lowest measured energy per token first, confirmed-failed left out."""
-        last = self._last_words()
-        good = [
-            trial for trial in last.values() if trial.comparison.passes(self._settings.max_throughput_loss)
-        ]
-        return [trial.levels for trial in sorted(good, key=lambda trial: trial.comparison.energy_change)]
+        """Settings that pass on all their trials and failed no confirmation, lowest energy per token first."""
+        allowed = self._settings.max_throughput_loss
+        failed = {t.levels for t in self.trials if t.confirming and not t.comparison.passes(allowed)}
+        words = {levels: word for levels, word in self._words().items() if levels not in failed}
+        good = [levels for levels, word in words.items() if word.passes(allowed)]
+        return sorted(good, key=lambda levels: words[levels].energy_change)
 
     def next(self) -> Levels | None:
         """The next setting to try, or None when the search is over."""
@@ -102,11 +104,15 @@ class Search:
         if not self.trials:
             return self._start()
         last = self.trials[-1]
+        words = self._words()
         if last.comparison.loss > self._settings.max_throughput_loss:
             candidate = self._raise(last)
-            if self._open(candidate):
+            if self._open(candidate, words):
                 return candidate
-        return self._lower()
+        candidate_below = self._lower(words)
+        if candidate_below is None and not self.passing():
+            return self._again(words)
+        return candidate_below
 
     def response(self, axis: int) -> Response:
         """How the phases of a clock (0 generation, 1 training) answer to it, from all trials."""
@@ -126,8 +132,16 @@ class Search:
             energy_share,
         )
 
-    def _last_words(self) -> dict[Levels, Trial]:
-        return {trial.levels: trial for trial in self.trials}
+    def _words(self) -> dict[Levels, Comparison]:
+        """All that is known of each tried setting."""
+        by_levels: dict[Levels, list[Comparison]] = {}
+        for trial in self.trials:
+            by_levels.setdefault(trial.levels, []).append(trial.comparison)
+        return {levels: pooled(comparisons) for levels, comparisons in by_levels.items()}
+
+    def _clearly_slow(self, word: Comparison) -> bool:
+        """Whether a setting was too slow by more than one standard error."""
+        return word.loss - word.time_se > self._settings.max_throughput_loss
 
     def _x(self, axis: int, level: int) -> float:
         return self._ceilings[axis] / self._axes[axis][level - 1] - 1.0 if level else 0.0
@@ -141,20 +155,33 @@ class Search:
             levels.append(nearest + 1)
         return Levels(*levels)
 
-    def _open(self, levels: Levels) -> bool:
+    def _open(self, levels: Levels, words: Mapping[Levels, Comparison]) -> bool:
         """Whether a setting is worth a trial at all: new, on the lattice, and not decided by another's trial."""
-        if levels == (0, 0) or not all(0 <= level <= len(self._axes[i]) for i, level in enumerate(levels)):
+        if levels == (0, 0) or levels in words:
             return False
-        for tried, trial in self._last_words().items():
-            if tried == levels:
+        if not all(0 <= level <= len(self._axes[i]) for i, level in enumerate(levels)):
+            return False
+        for tried, word in words.items():
+            deeper = levels.generation >= tried.generation and levels.training >= tried.training
+            if deeper and self._clearly_slow(word):
                 return False
-            too_slow = trial.comparison.loss > self._settings.max_throughput_loss
-            if too_slow and levels.generation >= tried.generation and levels.training >= tried.training:
-                return False
-            passed = trial.comparison.passes(self._settings.max_throughput_loss)
-            if passed and levels.generation <= tried.generation and levels.training <= tried.training:
+            shallower = levels.generation <= tried.generation and levels.training <= tried.training
+            if shallower and word.passes(self._settings.max_throughput_loss):
                 return False
         return True
+
+    def _again(self, words: Mapping[Levels, Comparison]) -> Levels | None:
+        """The most saving setting that was tried once and, for all that is known, may just have been unlucky."""
+        times = [trial.levels for trial in self.trials]
+        unlucky = [
+            (word.energy_change, levels)
+            for levels, word in words.items()
+            if times.count(levels) == 1
+            and word.energy_change < -self._settings.min_gain
+            and not word.passes(self._settings.max_throughput_loss)
+            and not self._clearly_slow(word)
+        ]
+        return min(unlucky)[1] if unlucky else None
 
     def _raise(self, last: Trial) -> Levels:
         """The clock that added most of the time, raised as far as the shortfall asks, at least one level."""
@@ -193,10 +220,10 @@ class Search:
             energy += response.added_energy(x)
         return time, energy
 
-    def _lower(self) -> Levels | None:
+    def _lower(self, words: Mapping[Levels, Comparison]) -> Levels | None:
         """The open setting near what was tried that promises most, if it promises enough."""
         passing = self.passing()
-        best = self._last_words()[passing[0]].comparison.energy_change if passing else 0.0
+        best = words[passing[0]].energy_change if passing else 0.0
         # No clock goes further below what was tried than it already was, or two levels: an extrapolation.
         reach = [max(trial.levels[axis] for trial in self.trials) for axis in (0, 1)]
         if passing:
@@ -213,7 +240,7 @@ class Search:
                 time = rest_time + sum(r.added_time(x) for r, x in zip(responses, xs, strict=True))
                 energy = rest_energy + sum(r.added_energy(x) for r, x in zip(responses, xs, strict=True))
                 promising = time <= allowed and energy < best - self._settings.min_gain
-                if promising and (found is None or energy < found[0]) and self._open(levels):
+                if promising and (found is None or energy < found[0]) and self._open(levels, words):
                     found = (energy, levels)
         return found[1] if found else None
 

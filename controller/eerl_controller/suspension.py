@@ -8,8 +8,8 @@ from typing import Any
 from eerl_controller.settings import Settings
 from eerl_controller.states import Reason
 
-#: A search that found nothing costs more than a hiccup: the work must have had time to change.
-NOTHING_PAYS_FACTOR = 10
+#: A search that found nothing took longer than a hiccup, about this many times: wait as long as it took.
+NOTHING_PAYS_FACTOR = 3
 #: Someone who overrules the clocks this many times will go on doing so.
 NOT_HONOURED_LIMIT = 3
 #: The wait no longer doubles beyond this many doublings.

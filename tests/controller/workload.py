@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from eerl_controller import ClockGrid, ClockPlan, Controller, PhaseRecord, PoolRecord, UpdateRecord
 
 GRID = ClockGrid(range(345, 1981, 15), 1980)
