@@ -24,8 +24,8 @@ from typing import Any
 
 from eerl_launch.channel import Decoder, Encoder, Message
 from eerl_launch.devices.base import DeviceError, GpuFailure, GpuInfo, GpuSample, GpuSource
-from eerl_launch.markers import LineSplitter
-from eerl_launch.sockets import SOCKET_NAME, listen, peer_is_us
+from eerl_launch.marker_server import MarkerServer
+from eerl_launch.sockets import SOCKET_NAME
 
 SAMPLE_PERIOD_S = 0.2
 #: The session pings once a second; silent for this long it counts as gone and the clocks go home.
@@ -35,7 +35,6 @@ _MAX_QUEUED_LINES = 2000
 _RETRY_S = 2.0
 #: How long the last reset and sample may take once the end has come; a hanging driver is left to the broker.
 _FAREWELL_S = 4.0
-_MARKER_READ_BYTES = 65536
 
 
 class Uplink:
@@ -211,89 +210,6 @@ class Hands:
         return {"ev": "bye", "locked": was_locked, "hangs": hangs, "left_locked": self._locked or hangs}
 
 
-class MarkerRelay:
-    """The marker socket of a node without a session: every line goes up as it came."""
-
-    def __init__(self, folder: Path, selector: selectors.BaseSelector, uplink: Uplink) -> None:
-        self._path = folder / SOCKET_NAME
-        self._selector = selector
-        self._uplink = uplink
-        self._server: socket.socket | None = None
-        self._senders = 0
-        self._splitters: dict[socket.socket, tuple[str, LineSplitter]] = {}
-
-    def ensure(self) -> str | None:
-        """Listen, again if the socket vanished; why it cannot be done, or None."""
-        if self._server is not None and self._path.exists():
-            return None
-        if self._server is not None:
-            self._selector.unregister(self._server)
-            self._server.close()
-            self._server = None
-        try:
-            self._path.parent.mkdir(mode=0o700, exist_ok=True)
-            info = self._path.parent.lstat()
-            if info.st_uid != os.geteuid() or info.st_mode & 0o077:
-                return f"{self._path.parent} is not a private folder of ours"
-            self._server = listen(self._path)
-        except OSError as error:
-            return f"no marker socket at {self._path}: {error}"
-        self._selector.register(self._server, selectors.EVENT_READ, self._accept)
-        return None
-
-    def _accept(self) -> None:
-        if self._server is None:
-            return
-        try:
-            connection, _ = self._server.accept()
-        except OSError:
-            return
-        if not peer_is_us(connection):
-            connection.close()
-            return
-        connection.setblocking(False)
-        self._senders += 1
-        self._splitters[connection] = (str(self._senders), LineSplitter())
-        self._selector.register(connection, selectors.EVENT_READ, lambda: self._read(connection))
-
-    def _read(self, connection: socket.socket) -> None:
-        sender, splitter = self._splitters[connection]
-        try:
-            data = connection.recv(_MARKER_READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._selector.unregister(connection)
-            connection.close()
-            del self._splitters[connection]
-            return
-        before = splitter.oversized
-        for line in splitter.feed(data):
-            self._uplink.send(
-                {
-                    "ev": "m",
-                    "from": sender,
-                    "line": line.decode("utf-8", "replace"),
-                    "real_s": time.time(),
-                    "t": time.monotonic_ns(),
-                }
-            )
-        if splitter.oversized > before:
-            self._uplink.send({"ev": "bad_markers", "count": splitter.oversized - before})
-
-    def close(self) -> None:
-        """Stop listening and take the socket file away."""
-        for connection in self._splitters:
-            connection.close()
-        if self._server is not None:
-            self._server.close()
-            with contextlib.suppress(OSError):
-                self._path.unlink()
-                self._path.parent.rmdir()
-
-
 def describe(source: GpuSource) -> Message:
     """What the session must know of this node's GPUs."""
 
@@ -363,11 +279,12 @@ class Agent:
         self._hands: Hands | None = None
         self._indices: list[int] | None = None
         self._ending = False
-        self._relay: MarkerRelay | None = None
+        self._relay: MarkerServer | None = None
         self._relay_complaint: str | None = None
         self._source: GpuSource | None = None
         if options.marker_folder:
-            self._relay = MarkerRelay(Path(options.marker_folder), self._selector, self._uplink)
+            path = Path(options.marker_folder) / SOCKET_NAME
+            self._relay = MarkerServer(path, self._selector, self._marker, self._bad_markers)
 
     def _clock_ns(self) -> int:
         clock = getattr(self._source, "clock_ns", None)
@@ -438,6 +355,16 @@ class Agent:
         if self._source is not None and not farewell["hangs"]:
             self._source.close()
         return 0
+
+    def _marker(self, sender: str, line: bytes) -> None:
+        """Send a marker of this node up as it came, with the instant of its arrival on both clocks."""
+        text = line.decode("utf-8", "replace")
+        self._uplink.send(
+            {"ev": "m", "from": sender, "line": text, "real_s": time.time(), "t": time.monotonic_ns()}
+        )
+
+    def _bad_markers(self, count: int) -> None:
+        self._uplink.send({"ev": "bad_markers", "count": count})
 
     def _on_term(self, number: int, frame: object) -> None:
         """TERM means that the job is being ended: clocks go home at once, sampling goes on to the end of input."""

@@ -148,8 +148,9 @@ THERMAL_OR_HARDWARE = 0x20 | 0x40 | 0x80
 class NodeEnergy:
     """The samples of one node and the joules of each of its GPUs between any two instants covered by them."""
 
-    def __init__(self, node: str, uuids: Sequence[str]) -> None:
+    def __init__(self, node: str, uuids: Sequence[str], time_scale: float = 1.0) -> None:
         self.node = node
+        self._max_gap_s = MAX_GAP_S * time_scale
         self.uuids = tuple(uuids)
         self.meters = {uuid: _Meter(uuid) for uuid in self.uuids}
         self._times: list[float] = []
@@ -181,7 +182,7 @@ class NodeEnergy:
         if t_s <= self.last_t_s:
             return notices
         gap_s = t_s - self.last_t_s
-        if MAX_GAP_S < gap_s < float("inf"):
+        if self._max_gap_s < gap_s < float("inf"):
             notices.append(Notice("sample_gap", "", t_s, f"no samples from {self.node} for {gap_s:.1f} s"))
         row = array("d")
         for uuid, sample in zip(self.uuids, samples, strict=True):

@@ -71,6 +71,17 @@ class Policy:
         """The policy as plain JSON values, for the ledger."""
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Policy:
+        """The policy that :meth:`to_dict` made plain, through JSON or not."""
+        built: dict[str, Any] = dict(plain)
+        for name, section in _SECTIONS.items():
+            values_by_key = {
+                key: tuple(value) if isinstance(value, list) else value for key, value in built[name].items()
+            }
+            built[name] = section(**values_by_key)
+        return cls(**built)
+
     def controller_settings(self) -> dict[str, Any]:
         """Keyword arguments for ``eerl_controller.Settings``."""
         return {

@@ -104,12 +104,10 @@ class RecordBuilder:
         incomplete = {o.phase for o in occurrences if not o.complete}
         exclusive = partition(occurrences, begin_s, end_s)
         for phase, intervals in exclusive.items():
-            for interval in intervals:
-                events.append(
-                    self._phase_event(
-                        label, phase, interval, exclusive=True, complete=phase not in incomplete
-                    )
-                )
+            events += [
+                self._phase_event(label, phase, interval, exclusive=True, complete=phase not in incomplete)
+                for interval in intervals
+            ]
         for occurrence in occurrences:
             if "/" in occurrence.phase and occurrence.end_s is not None:
                 span = (max(begin_s, occurrence.begin_s), min(end_s, occurrence.end_s))

@@ -1,0 +1,194 @@
+"""Clock orders to the agents: all nodes or none, never twice the same, and what came of them.
+
+A lock that fails on one GPU hands every GPU back: a data-parallel job runs at the speed of its slowest. A clock
+that is seen above its lock is somebody else's doing; it is asked for once more, and then the clocks are theirs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eerl_launch.channel import Message
+from eerl_launch.devices.base import GpuSample
+from eerl_launch.nodes import Node, Nodes
+from eerl_launch.steering import MAX_REAPPLIED, Steering
+
+#: NVML codes after which no clock will ever be set: no permission, not supported, no such function, deprecated.
+_PERMANENT = frozenset({3, 4, 13, 26})
+_CODE_NAMES = {3: "not supported", 4: "no permission", 10: "time-out", 13: "function missing", 15: "GPU lost"}
+_ANSWER_S = 20.0
+#: A switch needs up to some hundred ms to show; clocks are judged after this.
+_SETTLED_S = 2.0
+#: Samples in a row above the lock that make it broken, and the tolerance of one clock step.
+_ABOVE = 3
+_TOLERANCE_MHZ = 16
+#: Failed orders (not permanent ones) after which control stops for good.
+_MAX_FAILED = 3
+
+
+@dataclass(slots=True)
+class _Order:
+    mhz: int | None
+    phase: str
+    plan_id: int | None
+    sent_at: float
+    waiting: set[str]
+    gpus_set: int = 0
+    failures: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Orders:
+    """Keeps what was asked of the GPUs in step with what is wanted."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        steering: Steering,
+        log: Callable[..., None],
+        say_once: Callable[[str, str], None],
+    ) -> None:
+        self._nodes = nodes
+        self._steering = steering
+        self._log = log
+        self._say_once = say_once
+        self._orders: dict[int, _Order] = {}
+        self._above: dict[str, int] = {}
+        self._asked_at = 0.0
+        self._unknown = False
+        self._failed = 0
+        self._reapplied = 0
+        self.not_honoured = False
+        self.reset_failures: dict[str, list[dict[str, Any]]] = {}
+
+    @property
+    def waiting(self) -> bool:
+        """Whether an order has not been answered by every node."""
+        return bool(self._orders)
+
+    def forget_applied(self) -> None:
+        """A broker lost our lock: ask again even for what was asked before."""
+        self._unknown = True
+
+    def apply(self, now_s: float, phase: str) -> None:
+        """Ask for the wanted clock, unless that is what was asked for last."""
+        wanted = self._steering.wanted_mhz()
+        if wanted == self._steering.applied_mhz and not (self._unknown and wanted is not None):
+            return
+        self._unknown = False
+        self._send(wanted, now_s, phase)
+
+    def _send(self, mhz: int | None, now_s: float, phase: str) -> None:
+        number = self._nodes.serial()
+        message: Message = {"op": "reset", "id": number, "uuids": None}
+        if mhz is not None:
+            message = {"op": "lock", "id": number, "mhz": mhz, "uuids": None}
+        self._nodes.broadcast(message)
+        self._steering.asked(mhz, now_s)
+        self._asked_at = time.monotonic()
+        self._above.clear()
+        names = {node.name for node in self._nodes.joined}
+        self._orders[number] = _Order(mhz, phase, self._steering.plan_id_in_force(), self._asked_at, names)
+
+    def done(self, node: str, message: Message) -> None:
+        """One node's answer."""
+        failures = [{"node": node, "uuid": u, "code": c, "text": t} for u, c, t in message["failures"]]
+        order = self._orders.get(message["re"]) if message["re"] is not None else None
+        if order is None:
+            if failures:
+                self.reset_failures[node] = failures
+            return
+        order.waiting.discard(node)
+        order.gpus_set += int(message["set"])
+        order.failures += failures
+        if order.mhz is None:
+            self.reset_failures[node] = failures
+        if not order.waiting:
+            del self._orders[message["re"]]
+            self._complete(order)
+
+    def check(self, now: float) -> None:
+        """Give up on answers that do not come."""
+        for number, order in list(self._orders.items()):
+            order.waiting &= {node.name for node in self._nodes.joined}
+            if not order.waiting or now - order.sent_at > _ANSWER_S:
+                order.failures += [
+                    {"node": name, "uuid": None, "code": 10, "text": "no answer"} for name in order.waiting
+                ]
+                del self._orders[number]
+                self._complete(order)
+
+    def _complete(self, order: _Order) -> None:
+        self._log(
+            "clock",
+            plan_id=order.plan_id,
+            phase=order.phase,
+            mhz=order.mhz,
+            latency_s=time.monotonic() - order.sent_at,
+            gpus_set=order.gpus_set,
+            failures=order.failures,
+        )
+        if order.failures:
+            self._fail(order)
+
+    def _fail(self, order: _Order) -> None:
+        first = order.failures[0]
+        code = first["code"]
+        text = f"{first['node']} {first['uuid'] or ''}: NVML code {code} ({_CODE_NAMES.get(code, first['text'])})"
+        if order.mhz is None:
+            self._say_once(
+                "reset",
+                f"a clock could not be reset: {text}; the broker and the epilog try again",
+            )
+            return
+        self.not_honoured = True
+        self._failed += 1
+        permanent = code in _PERMANENT or self._failed >= _MAX_FAILED
+        if permanent:
+            self._steering.off_reason = f"clocks cannot be set: {text}"
+        self._say_once(
+            "lock",
+            f"a clock could not be set, all GPUs are back with the governor: {text}; "
+            + ("measuring only from here (see eerl doctor)" if permanent else "control will try again"),
+        )
+        self._log("event", kind="control_off", node=first["node"], uuid=first["uuid"], text=text)
+        self._send(None, self._steering.clocks.times[-1] if self._steering.clocks.times else 0.0, "failure")
+
+    def verify(self, node: Node, rows: Sequence[GpuSample | None], now_s: float) -> None:
+        """Compare achieved clocks with the lock; three samples above it in a row are no accident."""
+        asked = self._steering.applied_mhz
+        if (
+            asked is None
+            or self._orders
+            or time.monotonic() - self._asked_at < _SETTLED_S
+            or node.energy is None
+        ):
+            return
+        for uuid, sample in zip(node.energy.uuids, rows, strict=True):
+            if sample is None or sample.sm_mhz is None:
+                continue
+            above = sample.sm_mhz > asked + _TOLERANCE_MHZ
+            self._above[uuid] = self._above.get(uuid, 0) + 1 if above else 0
+            if self._above[uuid] >= _ABOVE:
+                self._not_obeyed(node, uuid, sample.sm_mhz, asked, now_s)
+                return
+
+    def _not_obeyed(self, node: Node, uuid: str, seen_mhz: int, asked_mhz: int, now_s: float) -> None:
+        self.not_honoured = True
+        self._above.clear()
+        text = f"runs at {seen_mhz} MHz although {asked_mhz} was asked for"
+        causes = "likely GpuFreqDef or --gpu-freq in Slurm, or another program that sets clocks"
+        if self._reapplied < MAX_REAPPLIED:
+            self._reapplied += 1
+            self._log(
+                "event", kind="not_honoured", node=node.name, uuid=uuid, text=f"{text}; asked once more"
+            )
+            self._say_once("not_honoured", f"{node.name} {uuid} {text} ({causes}); asked once more")
+            self._send(asked_mhz, now_s, "again")
+            return
+        self._log("event", kind="outside_writer", node=node.name, uuid=uuid, text=f"{text}; control stops")
+        self._steering.off_reason = f"somebody else sets the clocks of {node.name} {uuid}"
+        self._say_once("outside", f"{node.name} {uuid} {text} again ({causes}); measuring only from here")
+        self._send(None, now_s, "outside writer")

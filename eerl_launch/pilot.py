@@ -1,0 +1,340 @@
+"""Between the session and the controller: records in, plans out, and what must be said about both.
+
+The controller is imported when the first update closes, not before: a job without updates does not pay for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from eerl_launch.energy import Allocation
+from eerl_launch.markers import Marker
+from eerl_launch.nodes import Nodes
+from eerl_launch.policy import Policy
+from eerl_launch.record_builder import Built, RecordBuilder
+from eerl_launch.steering import GRACE_S, Steering
+from eerl_launch.updates import Occurrence, Update, overlap_s
+
+if TYPE_CHECKING:
+    from eerl_controller import Controller
+    from eerl_controller.records import ClockPlan, UpdateRecord
+
+#: Wall seconds in which a plan is made and sent; with virtual time this is longer than the grace.
+_WALL_GRACE_S = 0.05
+#: Generation and training at the same time for more than this share of an update: not colocated synchronous.
+_OVERLAP_FRACTION = 0.02
+
+
+class Pilot:
+    """Owns the controller of a run."""
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        policy: Policy,
+        nodes: Nodes,
+        energy: Allocation,
+        steering: Steering,
+        log: Callable[..., None],
+        say_once: Callable[[str, str], None],
+    ) -> None:
+        self._config = config
+        self._policy = policy
+        self._nodes = nodes
+        self._steering = steering
+        self._log = log
+        self._say_once = say_once
+        self._builder = RecordBuilder(energy, steering.plans, steering.clocks)
+        self._controller: Controller | None = None
+        self._told_mode: str | None = None
+        self._total_updates = policy.total_updates
+        self._next_plan: ClockPlan | None = None
+        self._number = -1
+        self._last_label: int | None = None
+        self._first_begin_s: float | None = None
+        self._held_in_update = False
+        self.not_honoured: Callable[[], bool] = lambda: False
+
+    # -- what the run is ------------------------------------------------------------------------------------
+
+    def told(self, marker: Marker) -> None:
+        """The trainer described its run."""
+        mode = marker.fields.get("mode")
+        if isinstance(mode, str):
+            self._told_mode = mode
+        if self._policy.total_updates is None and "total_updates" in marker.numbers:
+            self._total_updates = int(marker.numbers["total_updates"])
+
+    def check_control(self) -> None:
+        """Decide whether clocks can be controlled at all, once every node has joined or cannot."""
+        if self._policy.policy == "governor" or self._steering.off_reason is not None:
+            return
+        bad = self._nodes.without_control()
+        if not bad:
+            return
+        node = bad[0]
+        reason = (
+            node.reason or node.info.get("backend_reason") or f"backend {node.info.get('backend', 'none')}"
+        )
+        self._steering.off_reason = f"no clock control on {node.name}: {reason}"
+        self._say_once(
+            "control",
+            f"measuring only, clocks stay with the governor: no clock control on {node.name}"
+            + (f" and {len(bad) - 1} other nodes" if len(bad) > 1 else "")
+            + f" ({reason}); `eerl doctor` tells what is missing",
+        )
+        self._log("event", kind="control_off", node=node.name, text=self._steering.off_reason)
+
+    def _make_controller(self) -> Controller | None:
+        """The controller, once all nodes are known and there is a clock table."""
+        clocks = self._nodes.common_clocks_mhz()
+        if not self._nodes.settled or not clocks:
+            return None
+        from eerl_controller import ClockGrid, Controller, ExecutionMode, Settings
+
+        settings = dict(self._policy.controller_settings())
+        if self._steering.off_reason is not None:
+            settings["policy"] = "governor"
+        mode_name = self._told_mode if self._policy.mode == "auto" else self._policy.mode
+        known = {mode.value for mode in ExecutionMode}
+        if mode_name is not None and mode_name not in known:
+            self._say_once("mode", f"the trainer names an unknown mode {mode_name!r}; measuring only")
+            settings["policy"] = "governor"
+        mode = ExecutionMode(mode_name) if mode_name in known else ExecutionMode.COLOCATED_SYNC
+        grid = ClockGrid(clocks, clocks[-1])
+        made = Settings(**settings)
+        self._log(
+            "controller",
+            settings=made.to_dict(),
+            mode=mode.value,
+            mode_source="policy" if self._policy.mode != "auto" else ("trainer" if mode_name else "assumed"),
+            grid={"supported_mhz": list(grid.supported_mhz), "governor_mhz": grid.governor_mhz},
+            seed=0,
+        )
+        controller = Controller(made, mode, grid, seed=0)
+        self._log_plan(controller, controller.plan)
+        return controller
+
+    def _log_plan(self, controller: Controller, plan: ClockPlan) -> None:
+        self._log(
+            "plan",
+            plan_id=plan.plan_id,
+            generation_mhz=plan.generation_mhz,
+            training_mhz=plan.training_mhz,
+            idle_mhz=plan.idle_mhz,
+            state=controller.state.name,
+            reason=plan.reason.name,
+            note=plan.note,
+        )
+
+    # -- updates --------------------------------------------------------------------------------------------
+
+    def boundary(self, begin_s: float) -> None:
+        """A new update begins: a plan that came too late for the last one takes effect now."""
+        if self._first_begin_s is None:
+            self._first_begin_s = begin_s
+        if self._next_plan is not None:
+            self._steering.adopt(self._next_plan, begin_s)
+            self._next_plan = None
+
+    def before_first(self, occurrences: Sequence[Occurrence], until_s: float) -> list[dict[str, Any]]:
+        """Ledger lines of phases that ran before the first update (a validation before step 1, say)."""
+        return self._builder.phase_events(occurrences, None, 0.0, until_s) if occurrences else []
+
+    def _renumber(self, update: Update) -> int:
+        """Numbers for the controller grow: a trainer that resumes at 0 or 301 is not a gap in time."""
+        step = 1
+        if update.label is not None and self._last_label is not None and update.label > self._last_label:
+            step = update.label - self._last_label
+        elif self._number < 0 and update.label is not None and update.label >= 0:
+            step = update.label + 1
+        self._last_label = update.label if update.label is not None else self._last_label
+        self._number += step
+        return self._number
+
+    def record(self, update: Update, *, following_begin_s: float | None, now_s: float) -> None:
+        """One update has closed: build its record, show it to the controller, take its plan."""
+        if self._controller is None:
+            self._controller = self._make_controller()
+            if self._controller is not None:
+                self._steering.adopt(self._controller.plan, update.begin_s)
+        flags = set()
+        if self._steering.hold or self._held_in_update:
+            flags.add("operator_hold")
+        self._held_in_update = self._steering.hold
+        if self.not_honoured():
+            flags.add("not_honoured")
+        self._refuse_overlap(update)
+        built = self._builder.build(
+            update,
+            self._renumber(update),
+            all_nodes_measured=all(node.state == "joined" for node in self._nodes.by_name.values()),
+            extra_flags=frozenset(flags),
+            remaining_updates=self._remaining_updates(update),
+            remaining_s=self._remaining_s(now_s),
+        )
+        for event in built.phase_events:
+            self._log(event.pop("ev"), **event)
+        self._log_update(update, built)
+        if self._controller is not None:
+            self._observe(built.record, following_begin_s, now_s)
+
+    def _refuse_overlap(self, update: Update) -> None:
+        both_s = overlap_s(update, "generation", "training")
+        length_s = (update.end_s or 0.0) - update.begin_s
+        if both_s > max(1.0, _OVERLAP_FRACTION * length_s) and self._steering.off_reason is None:
+            self._steering.off_reason = (
+                "generation and training overlap, and no mode says how GPUs are shared"
+            )
+            self._say_once(
+                "overlap",
+                "generation and training overlap but the run is not marked asynchronous; measuring only "
+                "(set `mode:` in the policy, or send it with the run marker)",
+            )
+
+    def _log_update(self, update: Update, built: Built) -> None:
+        record = built.record
+        controller = self._controller
+        prediction = controller.governor_prediction(record) if controller is not None else None
+        usable, reason = True, None
+        if not update.begun("training"):
+            usable, reason = False, "no training phase in this update"
+        elif record.energy_j is None:
+            usable, reason = False, "energy is partial"
+        elif not record.valid_tokens:
+            usable, reason = False, "no valid training tokens"
+        self._log(
+            "update",
+            index=update.index,
+            label=update.label,
+            begin_s=update.begin_s,
+            end_s=update.end_s,
+            record=record_to_dict(record),
+            responses=update.numbers.get("responses"),
+            state=controller.state.name if controller is not None else None,
+            plan_id=record.plan_id,
+            governor=None
+            if prediction is None
+            else {
+                "elapsed_s": prediction.elapsed_s,
+                "energy_j": prediction.energy_j,
+                "inside_coverage": prediction.inside_coverage,
+            },
+            gpu_energy_j=built.gpu_energy_j,
+            unattributed=built.unattributed,
+            usable=usable,
+            unusable_reason=reason,
+        )
+
+    def _observe(self, record: UpdateRecord, following_begin_s: float | None, now_s: float) -> None:
+        from eerl_controller import RecordError
+
+        controller = self._controller
+        if controller is None:
+            return
+        before = (controller.plan.plan_id, controller.plan.reason, controller.state)
+        try:
+            plan = controller.observe(record)
+        except RecordError as error:
+            self._log(
+                "event", kind="warning", text=f"the controller passed over update {record.update}: {error}"
+            )
+            return
+        if (plan.plan_id, plan.reason, controller.state) != before:
+            self._log_plan(controller, plan)
+        if plan.plan_id == before[0]:
+            return
+        grace_s = max(GRACE_S, _WALL_GRACE_S * self._config["time_scale"])
+        if following_begin_s is not None and now_s - following_begin_s <= grace_s:
+            self._steering.adopt(plan, following_begin_s)
+        else:
+            self._next_plan = plan
+
+    def _remaining_updates(self, update: Update) -> int | None:
+        if self._total_updates is None:
+            return None
+        return max(0, self._total_updates - update.index - 1)
+
+    def _remaining_s(self, now_s: float) -> float | None:
+        end_unix_s = self._config.get("end_time_unix_s")
+        if end_unix_s is None:
+            return None
+        return max(0.0, float(end_unix_s) - self._config["start"]["time_unix_s"] - now_s)
+
+    # -- operators and progress -----------------------------------------------------------------------------
+
+    def hold(self, on: bool, now_s: float) -> None:
+        """Hand the clocks to the governor until resume, or take them back."""
+        if on == self._steering.hold:
+            return
+        self._steering.hold = on
+        self._held_in_update = True
+        self._log("event", kind="operator_hold" if on else "operator_resume", text="asked by an operator")
+        if self._steering.plan is not None:
+            self._steering.adopt(self._steering.plan, now_s)
+
+    def status(self, updates_seen: int, now_s: float) -> dict[str, Any]:
+        """What ``eerl status`` shows."""
+        plan = self._steering.plan
+        saving = self._controller.saving if self._controller is not None else None
+        return {
+            "run_id": self._config["run_id"],
+            "elapsed_s": now_s,
+            "updates": updates_seen,
+            "total_updates": self._total_updates,
+            "state": self._controller.state.name if self._controller is not None else "WAITING",
+            "hold": self._steering.hold,
+            "control_off": self._steering.off_reason,
+            "plan": None
+            if plan is None
+            else {
+                "plan_id": plan.plan_id,
+                "generation_mhz": plan.generation_mhz,
+                "training_mhz": plan.training_mhz,
+                "reason": plan.reason.name,
+                "note": plan.note,
+            },
+            "applied_mhz": self._steering.applied_mhz,
+            "nodes": {node.name: node.state for node in self._nodes.by_name.values()},
+            "gpus": self._nodes.gpu_count(),
+            "energy_saving_pct": None
+            if saving is None or saving.energy_saving is None
+            else 100 * saving.energy_saving,
+            "throughput_change_pct": None if saving is None else 100 * saving.throughput_change,
+            "simulated": self._config["start"]["simulated"],
+        }
+
+    def progress(self, updates_seen: int, now_s: float) -> tuple[str, str]:
+        """State and line for the terminal."""
+        status = self.status(updates_seen, now_s)
+        total = status["total_updates"]
+        state = "HOLD" if status["hold"] else status["state"]
+        if status["control_off"]:
+            state = "MEASURING"
+        parts = [] if not status["simulated"] else [f"SIMULATED GPUs ({status['simulated']})"]
+        parts += [state.lower(), f"update {updates_seen}" + (f"/{total}" if total else "")]
+        plan = status["plan"]
+        if plan is not None and not status["control_off"]:
+            words = [
+                f"{mhz} MHz" if mhz else "governor" for mhz in (plan["generation_mhz"], plan["training_mhz"])
+            ]
+            parts.append(f"generation {words[0]}, training {words[1]}")
+        if status["energy_saving_pct"] is not None:
+            parts.append(f"energy/token {-status['energy_saving_pct']:+.1f} %")
+            parts.append(f"throughput {status['throughput_change_pct']:+.1f} %")
+        return state, " · ".join(parts)
+
+
+def record_to_dict(record: UpdateRecord) -> dict[str, Any]:
+    """An UpdateRecord as plain JSON values."""
+    from dataclasses import fields
+
+    plain = {field.name: getattr(record, field.name) for field in fields(record)}
+    for group in ("phases", "pools"):
+        plain[group] = {
+            name: {field.name: getattr(part, field.name) for field in fields(part)}
+            for name, part in plain[group].items()
+        }
+    plain["flags"] = sorted(record.flags)
+    return plain
