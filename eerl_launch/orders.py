@@ -60,13 +60,18 @@ class Orders:
         self._unknown = False
         self._failed = 0
         self._reapplied = 0
-        self.not_honoured = False
+        self._not_honoured = False
         self.reset_failures: dict[str, list[dict[str, Any]]] = {}
 
     @property
     def waiting(self) -> bool:
         """Whether an order has not been answered by every node."""
         return bool(self._orders)
+
+    def take_not_honoured(self) -> bool:
+        """Whether a clock was not obeyed since the last question."""
+        seen, self._not_honoured = self._not_honoured, False
+        return seen
 
     def forget_applied(self) -> None:
         """A broker lost our lock: ask again even for what was asked before."""
@@ -143,7 +148,7 @@ class Orders:
                 f"a clock could not be reset: {text}; the broker and the epilog try again",
             )
             return
-        self.not_honoured = True
+        self._not_honoured = True
         self._failed += 1
         permanent = code in _PERMANENT or self._failed >= _MAX_FAILED
         if permanent:
@@ -176,7 +181,7 @@ class Orders:
                 return
 
     def _not_obeyed(self, node: Node, uuid: str, seen_mhz: int, asked_mhz: int, now_s: float) -> None:
-        self.not_honoured = True
+        self._not_honoured = True
         self._above.clear()
         text = f"runs at {seen_mhz} MHz although {asked_mhz} was asked for"
         causes = "likely GpuFreqDef or --gpu-freq in Slurm, or another program that sets clocks"

@@ -260,7 +260,8 @@ class Pilot:
         end_unix_s = self._config.get("end_time_unix_s")
         if end_unix_s is None:
             return None
-        return max(0.0, float(end_unix_s) - self._config["start"]["time_unix_s"] - now_s)
+        left_s = float(end_unix_s) - float(self._config["start"]["time_unix_s"]) - now_s
+        return max(0.0, left_s)
 
     # -- operators and progress -----------------------------------------------------------------------------
 

@@ -89,6 +89,7 @@ class Session:
         self.pilot = Pilot(
             config, self.policy, self.nodes, self.energy, self.steering, self.log, self.say_once
         )
+        self.pilot.not_honoured = self.orders.take_not_honoured
         self.selector = selectors.DefaultSelector()
         self.progress = Progress()
         self.closed: deque[Closed] = deque()
@@ -320,7 +321,9 @@ class Session:
     def _join(self, node: Node, message: Message) -> None:
         node.state, node.reason, node.info = "joined", None, message
         node.supported_mhz = tuple(message["clocks"])
-        node.energy = NodeEnergy(node.name, [gpu["uuid"] for gpu in message["gpus"]])
+        node.energy = NodeEnergy(
+            node.name, [gpu["uuid"] for gpu in message["gpus"]], self.config["time_scale"]
+        )
         self.energy.nodes[node.name] = node.energy
         self.log("node", **node.public())
         self._check_control()

@@ -140,7 +140,7 @@ def _tree(root: int) -> list[int]:
     """``root`` and its descendants that are still in our process group, from /proc."""
     children: dict[int, list[int]] = {}
     groups: Counter[int] = Counter()
-    for name in os.listdir("/proc"):
+    for name in os.listdir("/proc"):  # noqa: PTH208 - names are all that is wanted
         if name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as handle:  # noqa: PTH123

@@ -11,7 +11,9 @@ from statistics import median
 from eerl_launch.report import units
 from eerl_launch.report.charts import Chart, Point, usual_range
 from eerl_launch.report.document import Report
+from eerl_launch.report.estimate import VISITING
 from eerl_launch.report.rows import PhaseRow, Run, UpdateRow
+from eerl_launch.report.tables import number
 
 #: With more updates than this a tooltip over each would make the page heavy for a pixel of width.
 HINTED_UPDATES = 400
@@ -110,12 +112,15 @@ def energy(report: Report) -> Figure | None:
     """Energy per valid training token, measured and as the governor would have had it."""
     predictions = report.estimate.predictions
 
+    visits = _visits(report.run)
+
     def measured(row: UpdateRow) -> float | None:
-        return row.energy_j / row.valid_tokens if row.energy_j is not None and row.valid_tokens else None
+        own_j = None if row.energy_j is None else row.energy_j - visits[row.index][1]
+        return own_j / row.valid_tokens if own_j is not None and row.valid_tokens else None
 
     def predicted(row: UpdateRow) -> float | None:
         found = predictions.get(row.index)
-        return found[1] / row.valid_tokens if found and row.valid_tokens else None
+        return (found[1] - visits[row.index][1]) / row.valid_tokens if found and row.valid_tokens else None
 
     return _compared(report, measured, predicted, "Energy per valid training token", "J per valid token")
 
@@ -124,14 +129,34 @@ def throughput(report: Report) -> Figure | None:
     """Valid training tokens per second, measured and as the governor would have had it."""
     predictions = report.estimate.predictions
 
+    visits = _visits(report.run)
+
     def measured(row: UpdateRow) -> float | None:
-        return row.valid_tokens / row.elapsed_s if row.valid_tokens and row.elapsed_s else None
+        own_s = (row.elapsed_s or 0.0) - visits[row.index][0]
+        return row.valid_tokens / own_s if row.valid_tokens and own_s > 0 else None
 
     def predicted(row: UpdateRow) -> float | None:
         found = predictions.get(row.index)
-        return row.valid_tokens / found[0] if found and row.valid_tokens else None
+        own_s = found[0] - visits[row.index][0] if found else 0.0
+        return row.valid_tokens / own_s if row.valid_tokens and own_s > 0 else None
 
     return _compared(report, measured, predicted, "Throughput", "valid tokens per s")
+
+
+def _visits(run: Run) -> dict[int, tuple[float, float]]:
+    """Seconds and joules of validation and checkpoint by update: shown, they would drown all else (R01)."""
+    found = {row.index: (0.0, 0.0) for row in run.updates}
+    for row in run.updates:
+        phases = row.record.get("phases")
+        for name in VISITING:
+            entry = phases.get(name) if isinstance(phases, dict) else None
+            if isinstance(entry, dict):
+                seconds, joules = found[row.index]
+                found[row.index] = (
+                    seconds + (number(entry.get("elapsed_s")) or 0.0),
+                    joules + (number(entry.get("energy_j")) or 0.0),
+                )
+    return found
 
 
 def _compared(
@@ -169,9 +194,8 @@ def _compared(
                 for place, _, value in seen
             ]
         )
-    caption = f"Each dot is an update; {'the line is the governor model at the same work. ' if known else ''}"
-    if not known:
-        caption += "There is no governor prediction in this run. "
+    caption = "Each dot is an update without its validation and checkpoint. "
+    caption += "The line is the governor model at the same work. " if known else "There is no governor prediction. "
     if chart.outside:
         caption += f"{units.count(chart.outside, 'value')} beyond the axis sit on its edge."
     return Figure(f"{title} over the updates", chart.svg(), caption.strip())
