@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from eerl_controller.clocks import GOVERNOR, Pair, PlanBook, allowed_clocks
-from eerl_controller.comparison import Comparison, compare, without_stragglers
+from eerl_controller.comparison import Comparison, compare, pooled, without_stragglers
 from eerl_controller.experiment import Experiment
 from eerl_controller.governor import GovernorModel
 from eerl_controller.horizon import has_room
@@ -28,6 +28,9 @@ from eerl_controller.work import Unusable
 
 #: Raises in a row that did not bring the throughput back: the reference, not the clock, is in doubt.
 FRUITLESS_RAISES = 2
+
+#: Pairs whose showing is remembered: a lock moves by small steps, seldom further than this many.
+KNOWN_PAIRS = 32
 
 _HOLDING = (State.SEARCH, State.CONFIRMATION, State.LOCKED)
 
@@ -51,7 +54,7 @@ class ColocatedSync(Strategy):
         self._lock: Pair | None = None
         self._confirming = Reason.CONFIRMING
         self._last: Comparison | None = None
-        self._too_slow: list[Pair] = []
+        self._known: dict[Pair, Comparison] = {}
         self._raises = 0
         self._remeasured = 0
         self._drift_checked = False
@@ -140,7 +143,7 @@ class ColocatedSync(Strategy):
             )
             return
         self._search, self._lock, self._last = search, None, None
-        self._too_slow.clear()
+        self._known.clear()
         if self.state is State.CALIBRATION:
             # The calibration is the governor observation before the first trial.
             self._bracket = self._settings.bracket_updates
@@ -241,6 +244,7 @@ class ColocatedSync(Strategy):
         if comparison is None:
             return
         before, self._last, self._experiment = self._last, comparison, None
+        self._note(experiment.pair, comparison)
         passed = comparison.passes(self._settings.max_throughput_loss)
         if self._confirming is Reason.MARGIN:
             self._after_margin(experiment.pair, comparison, before, passed=passed)
@@ -269,12 +273,21 @@ class ColocatedSync(Strategy):
         if passed and (before is None or comparison.energy_change < before.energy_change):
             self._lock_in(pair, Reason.CONFIRMED, f"lowered with margin: {comparison}")
         else:
-            self._too_slow.append(pair)
-            # Each vain attempt makes the next one wait twice as long: a flat optimum must not be shaken for ever.
-            self._margin_failures = min(self._margin_failures + 1, 8)
-            self._margin_wait = self._settings.monitor_window * 2**self._margin_failures
+            self._wait_for_margin()
             self._lock_in(lock, Reason.CONFIRMED, f"back from {pair}: {comparison}")
             self._last = before
+
+    def _wait_for_margin(self) -> None:
+        """Each step that had to be taken back makes the next wait twice as long: a flat optimum must come to rest."""
+        self._margin_failures = min(self._margin_failures + 1, 8)
+        self._margin_wait = self._settings.monitor_window * 2**self._margin_failures
+
+    def _note(self, pair: Pair, comparison: Comparison) -> None:
+        """Remember what a pair showed, pooled with what it showed before."""
+        before = self._known.pop(pair, None)
+        self._known[pair] = pooled([before, comparison]) if before else comparison
+        while len(self._known) > KNOWN_PAIRS:
+            self._known.pop(next(iter(self._known)))
 
     def _after_rejudging(
         self, pair: Pair, comparison: Comparison, evidence: Evidence, *, passed: bool
@@ -285,7 +298,8 @@ class ColocatedSync(Strategy):
             )
         elif comparison.energy_change < 0.0 and comparison.loss <= self._settings.feedback_large_loss:
             self._lock_in(pair, Reason.CONFIRMED, f"a little short: {comparison}")
-            self._raise_clock(comparison)
+            if self._is_short(comparison):
+                self._raise_clock(comparison)
         elif has_room(evidence.record, self._typical_s(), self._settings):
             self._begin_search(evidence)
         else:
@@ -323,7 +337,8 @@ class ColocatedSync(Strategy):
         if comparison is None:
             return
         self._last = comparison
-        if comparison.loss > self._settings.max_throughput_loss:
+        self._note(self.book.pair, comparison)
+        if self._is_short(comparison):
             if self._raises >= FRUITLESS_RAISES:
                 self._remeasure(Reason.DRIFT, f"{self._raises} raises did not help: {comparison}")
             else:
@@ -343,12 +358,21 @@ class ColocatedSync(Strategy):
             )
             self._try_margin(comparison, evidence)
 
+    def _is_short(self, window: Comparison) -> bool:
+        """Whether the lock loses more than allowed: by more than one standard error, or on all its windows together.
+
+        Without the second look, the luck of single windows would ratchet the clocks up over a long run.
+        """
+        allowed = self._settings.max_throughput_loss
+        everything = self._known.get(self.book.pair, window)
+        return window.loss > allowed and (window.loss - window.time_se > allowed or everything.loss > allowed)
+
     def _raise_clock(self, comparison: Comparison) -> None:
         before = self.book.pair
         pair = raise_responsible(
             before, comparison, self._settings, self._clocks, ceilings_mhz(self._model, self._grid)
         )
-        self._too_slow.append(before)
+        self._wait_for_margin()
         if pair.is_governor:
             self._lock = None
             self._suspend(Reason.NOTHING_PAYS, f"the last lowered clock was still too slow: {comparison}")
@@ -368,11 +392,11 @@ class ColocatedSync(Strategy):
         pair = lower_with_margin(
             self.book.pair,
             comparison,
+            self._known,
             (self._search.response(0), self._search.response(1)),
             self._settings,
             self._clocks,
             ceilings_mhz(self._model, self._grid),
-            self._too_slow,
         )
         if pair is not None:
             self._confirm(pair, Reason.MARGIN)
@@ -389,7 +413,7 @@ class ColocatedSync(Strategy):
         wanted = self._settings.remeasure_updates
         if self._remeasured < wanted:
             return
-        self._too_slow.clear()
+        self._known.clear()
         self._raises = 0
         shifted = has_shifted(self._references, wanted, self._settings.max_throughput_loss)
         if shifted:
@@ -458,7 +482,7 @@ class ColocatedSync(Strategy):
             "lock": list(self._lock) if self._lock else None,
             "confirming": self._confirming.value,
             "last": self._last.to_dict() if self._last else None,
-            "too_slow": [list(pair) for pair in self._too_slow],
+            "known": [[*pair, word.to_dict()] for pair, word in self._known.items()],
             "raises": self._raises,
             "remeasured": self._remeasured,
             "drift_checked": self._drift_checked,
@@ -480,7 +504,10 @@ class ColocatedSync(Strategy):
         self._lock = Pair(*values["lock"]) if values["lock"] else None
         self._confirming = Reason(values["confirming"])
         self._last = Comparison.from_dict(last) if last else None
-        self._too_slow = [Pair(*pair) for pair in values["too_slow"]]
+        self._known = {
+            Pair(generation, training): Comparison.from_dict(word)
+            for generation, training, word in values["known"]
+        }
         self._raises = values["raises"]
         self._remeasured = values["remeasured"]
         self._drift_checked = values["drift_checked"]

@@ -87,37 +87,43 @@ def raise_responsible(
 
 def lower_with_margin(
     pair: Pair,
-    comparison: Comparison,
+    window: Comparison,
+    known: Mapping[Pair, Comparison],
     responses: tuple[Response, Response],
     settings: Settings,
     clocks: Sequence[int],
     ceilings_mhz: tuple[float, float],
-    too_slow: Sequence[Pair],
 ) -> Pair | None:
     """The pair with one clock lowered by a feedback step, if the measured margin permits; else None.
 
-    Margin means: the loss, plus one standard error of it, plus what the step is expected to cost stays within
-    the allowance, and the step is expected to save. A setting at or below one that was too slow since the
-    reference was last measured is not tried again: that keeps the lock from swinging to and fro.
+    Margin means: the loss of the window, and that of all windows of this pair together, plus what the step is
+    expected to cost, stays within the allowance, and the step is expected to save. ``known`` has what was seen of
+    each pair since the governor was last measured: a pair at or below one that was too slow, or saved no more
+    than this one, is not tried again.
     """
+    here = known.get(pair, window)
+    vain = [
+        other
+        for other, word in known.items()
+        if word.loss > settings.max_throughput_loss
+        or (other != pair and at_or_below(other, pair) and word.energy_change >= here.energy_change)
+    ]
     found: tuple[float, Pair] | None = None
     for axis in (0, 1):
-        ceiling = ceilings_mhz[axis]
-        now = pair[axis]
+        ceiling, now = ceilings_mhz[axis], pair[axis]
         clock = lowered(now, settings.feedback_step_mhz, clocks, int(ceiling))
         if clock is None or clock == now:
             continue
-        x_now = ceiling / now - 1.0 if now is not None else 0.0
-        x_then = ceiling / clock - 1.0
-        own = comparison.added_time.generation if axis == 0 else comparison.added_time.training
+        lower = Pair(clock, pair.training_mhz) if axis == 0 else Pair(pair.generation_mhz, clock)
+        x_now = max(ceiling / now - 1.0, 0.0) if now is not None else 0.0
+        x_then = max(ceiling / clock - 1.0, 0.0)
+        own = here.added_time.generation if axis == 0 else here.added_time.training
         slope = max(responses[axis].time_slope, own / x_now if x_now > 0.0 else 0.0)
         cost = slope * (x_then - x_now)
         gain = responses[axis].added_energy(x_now) - responses[axis].added_energy(x_then)
-        lower = Pair(clock, pair.training_mhz) if axis == 0 else Pair(pair.generation_mhz, clock)
-        fits = comparison.loss + comparison.time_se + cost <= settings.max_throughput_loss
-        known = any(at_or_below(lower, slow) for slow in too_slow)
-        worth = gain > settings.min_gain / 2 and (found is None or gain > found[0])
-        if fits and worth and not known:
+        fits = max(window.loss, here.loss) + cost <= settings.max_throughput_loss
+        tried = any(at_or_below(lower, other) for other in vain)
+        if fits and not tried and gain > settings.min_gain / 2 and (found is None or gain > found[0]):
             found = (gain, lower)
     return found[1] if found else None
 

@@ -1,8 +1,11 @@
-"""How a phase answers to its clock, learned from all trials of a search together.
+"""How a clock's phases answer to it, learned from all trials of a search: one number for time, one for power.
 
-Only proposals use this; a setting is accepted on its own measurements alone. With x = ceiling/clock - 1, the
-added time of work bound by the clock to the share a is a*x (time = 1 - a + a*ceiling/clock). Energy falls at
-first and rises again when the added time outweighs the power saved (paper, section 4.1): s*x + c*x*x, c >= 0.
+Only proposals use this; a setting is accepted on its own measurements alone. With x = ceiling/clock - 1, work of
+which the share a is bound by the clock takes 1 + a*x of its time. Its power falls to 1 - d*(1 - (1 + x)^-2), d
+being the dynamic share: power goes with V^2 f (paper, section 2.3), between linear where the voltage no longer
+falls and cubic where it falls along, so the square stands in the middle. Energy is their product, and turns up
+again where added time outweighs saved power (section 4.1). Two numbers, because a few noisy trials cannot bear
+more: a freely fitted curve saw minima in the noise.
 """
 
 from __future__ import annotations
@@ -12,15 +15,26 @@ from dataclasses import dataclass
 
 #: The least share of a phase's time taken to be bound by the clock, whatever a noisy trial says.
 MIN_CLOCK_BOUND = 0.05
+#: The dynamic share of power taken before any trial: with work wholly bound by the clock, nothing to gain.
+UNKNOWN_DYNAMIC = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """Added time and energy, as fractions of the governor's whole update, by x = ceiling/clock - 1."""
+    """Added time and energy, as fractions of the governor's whole update, by x = ceiling/clock - 1.
 
-    time_slope: float
-    energy_slope: float
-    energy_curve: float
+    The phases take ``time_share`` of the governor's time and ``energy_share`` of its energy.
+    """
+
+    time_share: float
+    energy_share: float
+    clock_bound: float
+    dynamic: float
+
+    @property
+    def time_slope(self) -> float:
+        """Added time per x, as a fraction of the whole update."""
+        return self.time_share * self.clock_bound
 
     def added_time(self, x: float) -> float:
         """Predicted added time at x."""
@@ -28,7 +42,13 @@ class Response:
 
     def added_energy(self, x: float) -> float:
         """Predicted added energy at x; negative is a saving."""
-        return self.energy_slope * x + self.energy_curve * x * x
+        power = 1.0 - self.dynamic * _power_drop(x)
+        return self.energy_share * ((1.0 + self.clock_bound * x) * power - 1.0)
+
+
+def _power_drop(x: float) -> float:
+    """The part of dynamic power that is gone at x."""
+    return 1.0 - (1.0 + x) ** -2
 
 
 def fit_response(
@@ -41,22 +61,17 @@ def fit_response(
 ) -> Response:
     """Least squares through the governor (x = 0 adds nothing), weighted by updates.
 
-    Before any trial lowered this clock, the phase is taken as wholly bound by it, with the power of one watt
-    per hertz: time +share*x, energy unchanged; trials correct this.
+    Before any trial lowered this clock, its phases are taken as wholly bound by it; trials correct this.
     """
     sxx = sum(w * x * x for w, x in zip(weights, xs, strict=True))
-    if sxx <= 0.0:
-        return Response(time_share, -energy_share * 0.5, 0.0)
+    if sxx <= 0.0 or time_share <= 0.0 or energy_share <= 0.0:
+        return Response(time_share, energy_share, 1.0, UNKNOWN_DYNAMIC)
     slope = sum(w * x * t for w, x, t in zip(weights, xs, added_time, strict=True)) / sxx
-    slope = max(slope, MIN_CLOCK_BOUND * time_share)
-    sx3 = sum(w * x**3 for w, x in zip(weights, xs, strict=True))
-    sx4 = sum(w * x**4 for w, x in zip(weights, xs, strict=True))
-    sxe = sum(w * x * e for w, x, e in zip(weights, xs, added_energy, strict=True))
-    sx2e = sum(w * x * x * e for w, x, e in zip(weights, xs, added_energy, strict=True))
-    determinant = sxx * sx4 - sx3 * sx3
-    linear, curve = sxe / sxx, 0.0
-    # Two clocks that are nearly one tell nothing about a curve.
-    if determinant > 1e-3 * sxx * sx4:
-        curve = max((sxx * sx2e - sx3 * sxe) / determinant, 0.0)
-        linear = (sxe - curve * sx3) / sxx
-    return Response(slope, linear, curve)
+    bound = max(slope / time_share, MIN_CLOCK_BOUND)
+    above = below = 0.0
+    for w, x, energy in zip(weights, xs, added_energy, strict=True):
+        time = 1.0 + bound * x
+        saved = time * _power_drop(x)
+        above += w * saved * (time - 1.0 - energy / energy_share)
+        below += w * saved * saved
+    return Response(time_share, energy_share, bound, min(max(above / below, 0.0), 1.0))
