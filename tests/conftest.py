@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from rig.cluster import Cluster, missing
-
-MakeCluster = Callable[..., Cluster]
+from rig.cluster import Cluster, MakeCluster, missing
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

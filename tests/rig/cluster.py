@@ -361,12 +361,16 @@ class Cluster:
     def evidence(self, lines: int = 40) -> str:
         """The ends of all logs, for a failed test."""
         parts = []
-        for path in sorted((self.base / "log").iterdir()):
+        logs = [path for path in (self.base / "log").iterdir() if path.suffix != ".out"]  # .out repeats .log
+        for path in sorted(logs):
             tail = path.read_text(errors="replace").splitlines()[-lines:]
             parts += [f"--- {path.name}", *tail] if tail else []
         for path in sorted(self.work.glob("*.out")) + sorted(self.work.glob("*.err")):
             parts += [f"--- {path.name}", *path.read_text(errors="replace").splitlines()[-20:]]
         return "\n".join(parts)
+
+
+MakeCluster = Callable[..., Cluster]  # the fixture of tests/conftest.py
 
 
 def free_ports(count: int) -> list[int]:

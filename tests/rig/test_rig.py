@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import MakeCluster
-from rig.cluster import HERE, Cluster, job_user
+from rig.cluster import HERE, Cluster, MakeCluster, job_user
 from rig.processes import in_namespaces
 
 pytestmark = pytest.mark.slurm
