@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from eerl_launch.report.rows import Run
-from eerl_launch.report.totals import TOLERANCE, allocation, elapsed_s, known_sum
+from eerl_launch.report.totals import TOLERANCE, allocation, elapsed_s
+from eerl_launch.report.values import known_sum
 
 #: Update labels named in a message before it ends with "…".
 NAMED = 5

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from eerl_launch.report import totals, trust
+from eerl_launch.report import members, totals, trust
 from eerl_launch.report.checks import checks
-from eerl_launch.report.estimate import Estimate, Fit, estimate_saving
+from eerl_launch.report.estimate import Estimate, estimate_saving
 from eerl_launch.report.rows import Run
-from eerl_launch.report.tables import number
+from eerl_launch.report.values import kwh, number
 
 SCHEMA = "eerl.report"
 SCHEMA_VERSION = 1
@@ -27,9 +27,9 @@ class Report:
     document: Document
 
 
-def make_report(run: Run, fit: Fit | None = None) -> Report:
-    """Work everything out; ``fit`` stands in for the controller's governor model in tests."""
-    estimate = estimate_saving(run, fit)
+def make_report(run: Run) -> Report:
+    """Work everything out."""
+    estimate = estimate_saving(run)
     problems = checks(run)
     reason = trust.incomplete_reason(run)
     document: Document = {
@@ -44,12 +44,12 @@ def make_report(run: Run, fit: Fit | None = None) -> Report:
         "cost": _cost(run, estimate),
         "updates": totals.updates(run),
         "phases": totals.phases(run),
-        "pools": totals.pools(run),
-        "nodes": totals.nodes(run),
-        "gpus": totals.gpus(run),
+        "pools": members.pools(run),
+        "nodes": members.nodes(run),
+        "gpus": members.gpus(run),
         "controller": _controller(run),
         "clocks_at_end": trust.clocks_at_end(run),
-        "trust": trust.trust(run, problems),
+        "trust": trust.trust(run, problems, estimate),
         "checks": problems,
         "events": [
             {"t_s": row.t_s, "kind": row.kind, "node": row.node, "uuid": row.uuid, "text": row.text}
@@ -109,8 +109,10 @@ def _result(estimate: Estimate) -> dict[str, Any]:
         "updates_compared": estimate.compared,
         "updates_left_out": dict(estimate.left_out),
         "updates_outside_coverage": estimate.outside_coverage,
-        "flagged_lowered_updates": estimate.flagged,
-        "saving_without_flagged_percent": estimate.saving_without_flagged_percent,
+        "lowered_updates": estimate.lowered,
+        "straggling_lowered_updates": estimate.stragglers,
+        "saving_with_stragglers_percent": estimate.saving_with_stragglers_percent,
+        "throughput_change_with_stragglers_percent": estimate.throughput_with_stragglers_percent,
         "confidence_percent": 95,
         **{
             name: estimate.intervals[name].to_dict() if name in estimate.intervals else None
@@ -125,12 +127,12 @@ def _cost(run: Run, estimate: Estimate) -> dict[str, Any] | None:
     asked = asked if isinstance(asked, dict) else {}
     price, carbon = number(asked.get("price_per_kwh")), number(asked.get("carbon_g_per_kwh"))
     stated_pue = number(asked.get("pue"))
-    used_kwh = totals.kwh(totals.allocation(run)["energy_j"])
+    used_kwh = kwh(totals.allocation(run)["energy_j"])
     if (price is None and carbon is None) or used_kwh is None:
         return None
     pue = 1.0 if stated_pue is None else stated_pue
     whole = estimate.intervals.get("whole")
-    saved_kwh = totals.kwh(whole.governor_energy_j - whole.measured_energy_j) if whole else None
+    saved_kwh = kwh(whole.governor_energy_j - whole.measured_energy_j) if whole else None
     file = run.start.get("policy_file")
     return {
         "origin": f"policy file {file}" if file else "policy",

@@ -7,7 +7,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from eerl_launch.report import text, units
+from eerl_launch.report import units, words
 from eerl_launch.report.document import Report
 from eerl_launch.report.plots import figures
 
@@ -26,7 +26,7 @@ def render_html(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(units=units, text=text)
+    environment.globals.update(units=units, words=words)
     drawn = [(figure.title, Markup(figure.svg), figure.caption) for figure in figures(report)]
     return environment.get_template("report.html.j2").render(
         document=report.document,

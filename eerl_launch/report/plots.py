@@ -11,9 +11,9 @@ from statistics import median
 from eerl_launch.report import units
 from eerl_launch.report.charts import Chart, Point, usual_range
 from eerl_launch.report.document import Report
-from eerl_launch.report.estimate import VISITING
 from eerl_launch.report.rows import PhaseRow, Run, UpdateRow
-from eerl_launch.report.tables import number
+from eerl_launch.report.values import number
+from eerl_launch.report.works import VISITING
 
 #: With more updates than this a tooltip over each would make the page heavy for a pixel of width.
 HINTED_UPDATES = 400
@@ -195,7 +195,9 @@ def _compared(
             ]
         )
     caption = "Each dot is an update without its validation and checkpoint. "
-    caption += "The line is the governor model at the same work. " if known else "There is no governor prediction. "
+    caption += (
+        "The line is the governor model at the same work. " if known else "There is no governor prediction. "
+    )
     if chart.outside:
         caption += f"{units.count(chart.outside, 'value')} beyond the axis sit on its edge."
     return Figure(f"{title} over the updates", chart.svg(), caption.strip())
@@ -207,9 +209,12 @@ def power(report: Report) -> Figure | None:
     if run.mode not in (None, "colocated_sync", "disaggregated_sync") or not run.gpus:
         return None
     lock = next((row.index for row in run.updates if row.state == "locked"), None)
-    governor = {row.update for row in run.updates if row.governor is True and row.usable}
+    steady = report.estimate.reference_indices
+    governor = {
+        row.index for row in run.updates if row.index in steady or (not steady and row.governor is True)
+    }
     lowered = {
-        row.update for row in run.updates if row.governor is False and (lock is None or row.index >= lock)
+        row.index for row in run.updates if row.governor is False and (lock is None or row.index >= lock)
     }
     lanes = [
         ("governor", governor, _mean_phases(run, governor)),
@@ -251,16 +256,16 @@ def power(report: Report) -> Figure | None:
     )
 
 
-def _mean_phases(run: Run, updates: set[int | None]) -> list[tuple[str, float, float]]:
+def _mean_phases(run: Run, updates: set[int]) -> list[tuple[str, float, float]]:
     """(phase, seconds of a mean update, W per GPU), in the order in which phases begin within an update."""
     rows: dict[str, list[PhaseRow]] = {}
     for row in run.phases:
-        if row.exclusive and row.update in updates and row.energy_j is not None and row.elapsed_s:
+        if row.exclusive and row.index in updates and row.energy_j is not None and row.elapsed_s:
             rows.setdefault(row.phase, []).append(row)
-    begins = {row.update: row.begin_s for row in run.updates if row.begin_s is not None}
+    begins = {row.index: row.begin_s for row in run.updates if row.begin_s is not None}
 
     def offset(name: str) -> float:
-        return median([(row.begin_s or 0.0) - (begins.get(row.update) or 0.0) for row in rows[name]])
+        return median([(row.begin_s or 0.0) - (begins.get(row.index or 0) or 0.0) for row in rows[name]])
 
     return [
         (

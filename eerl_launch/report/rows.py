@@ -12,9 +12,13 @@ from typing import Any
 
 @dataclass(slots=True)
 class PhaseRow:
-    """One run of a phase. ``exclusive``: part of the disjoint partition; ``a/b`` is subphase b of a."""
+    """One run of a phase. ``exclusive``: part of the disjoint partition; ``a/b`` is subphase b of a.
+
+    ``index`` is the place of its update in the run, None before the first update and after the last.
+    """
 
     phase: str
+    index: int | None = None
     update: int | None = None
     begin_s: float | None = None
     end_s: float | None = None
@@ -31,7 +35,8 @@ class PhaseRow:
 
 @dataclass(slots=True)
 class UpdateRow:
-    """One update. ``governor`` is None when it is not known who held the clocks (more than one plan)."""
+    """One update. ``update`` is the trainer's own number, only a label: it may repeat or be missing.
+    ``governor`` is None when it is not known who held the clocks (more than one plan)."""
 
     index: int
     update: int | None = None

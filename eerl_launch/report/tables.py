@@ -5,42 +5,19 @@ A ledger cut short at any byte still gives a :class:`Run`; what is missing stays
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from eerl_launch.errors import LedgerError
 from eerl_launch.ledger import Event, read_events
 from eerl_launch.report.rows import EventRow, GpuRow, NodeRow, PhaseRow, PlanRow, Run, UpdateRow
+from eerl_launch.report.values import number, table, text, whole
 
 #: Events kept word for word for each kind; beyond that they are only counted, so that a GPU that fails
 #: at every sample cannot fill the memory or the page.
 EVENTS_KEPT_PER_KIND = 50
-
-
-def number(value: Any) -> float | None:
-    """A finite number as float, anything else (text, booleans, null, infinities) as None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
-def whole(value: Any) -> int | None:
-    """An integer, or None."""
-    found = number(value)
-    return None if found is None else int(found)
-
-
-def text(value: Any) -> str | None:
-    """A non-empty text, or None."""
-    return str(value) if value not in (None, "") else None
-
-
-def table(value: Any) -> Mapping[str, Any]:
-    """A mapping, or an empty one."""
-    return value if isinstance(value, Mapping) else {}
 
 
 def read_run(folder: Path) -> Run:
@@ -108,15 +85,27 @@ class _Reader:
             if run.end is None and attributed_j > (gpu.energy_j or 0.0):
                 gpu.energy_j = attributed_j
         ever_lowered = any(not plan.is_governor for plan in run.plans.values())
-        phases_j: dict[int, float] = {}
-        for phase in run.phases:
-            if phase.exclusive and phase.update is not None and phase.energy_j is not None:
-                phases_j[phase.update] = phases_j.get(phase.update, 0.0) + phase.energy_j
-        labels = Counter(row.update for row in run.updates)
         for row in run.updates:
             row.governor = self._governor(row, ever_lowered)
-            if row.update is not None and labels[row.update] == 1:
-                row.phases_energy_j = phases_j.get(row.update)
+        self._place_phases()
+
+    def _place_phases(self) -> None:
+        """Give each phase the update in whose time it began; labels are no help, they may repeat."""
+        run = self.run
+        timed = sorted(
+            (row for row in run.updates if row.begin_s is not None), key=lambda row: row.begin_s or 0.0
+        )
+        begins = [row.begin_s or 0.0 for row in timed]
+        for phase in run.phases:
+            if phase.begin_s is None:
+                continue
+            place = bisect_right(begins, phase.begin_s + 1e-9) - 1
+            row = timed[place] if place >= 0 else None
+            if row is None or (row.end_s is not None and phase.begin_s >= row.end_s):
+                continue
+            phase.index = row.index
+            if phase.exclusive and phase.energy_j is not None:
+                row.phases_energy_j = (row.phases_energy_j or 0.0) + phase.energy_j
 
     def _governor(self, row: UpdateRow, ever_lowered: bool) -> bool | None:
         plan = None if row.plan_id is None else self.run.plans.get(row.plan_id)
@@ -259,7 +248,7 @@ class _Reader:
         plan_id = whole(record.get("plan_id"))
         row = UpdateRow(
             index=len(self.run.updates) if index is None else index,
-            update=whole(record.get("update")),
+            update=whole(event.get("label") if "label" in event else record.get("update")),
             begin_s=number(event.get("begin_s")),
             end_s=number(event.get("end_s")),
             elapsed_s=number(record.get("elapsed_s")),
@@ -299,7 +288,14 @@ class _Reader:
         run = self.run
         kind = text(event.get("kind")) or "warning"
         uuid, node = text(event.get("uuid")), text(event.get("node"))
-        row = EventRow(number(event.get("t_s")), kind, node, uuid, text(event.get("text")) or "")
+        at_s = number(event.get("at_s"))
+        row = EventRow(
+            number(event.get("t_s")) if at_s is None else at_s,
+            kind,
+            node,
+            uuid,
+            text(event.get("text")) or "",
+        )
         run.event_counts[kind] += 1
         if run.event_counts[kind] <= EVENTS_KEPT_PER_KIND:
             run.events.append(row)

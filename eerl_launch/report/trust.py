@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from eerl_launch.report.checks import NAMED
+from eerl_launch.report.estimate import Estimate
 from eerl_launch.report.rows import Run
 from eerl_launch.report.totals import allocation
 
@@ -26,17 +27,20 @@ def incomplete_reason(run: Run) -> str | None:
             "or is still going on"
         )
     status = run.end.get("status")
+    exit_code = run.end.get("exit_code")
     if status == "complete":
-        return None
+        return (
+            f"the command ended with exit code {exit_code}; it is measured up to there" if exit_code else None
+        )
     if status == "launcher_lost":
         return "eerl-run was lost before the end of the job; what came after is not measured"
     if status == "killed":
         signal = run.end.get("signal")
-        return "the run was killed" + (f" by signal {signal}" if signal else "")
+        return f"the command was killed{f' by signal {signal}' if signal else ''}; it is measured up to there"
     return f"the end status is {status!r}"
 
 
-def trust(run: Run, problems: list[dict[str, Any]]) -> list[dict[str, str]]:
+def trust(run: Run, problems: list[dict[str, Any]], estimate: Estimate) -> list[dict[str, str]]:
     """Statements about the measurement, each with ``level`` good, note or bad, worst first."""
     total = allocation(run)
     found: list[tuple[str, str]] = []
@@ -55,6 +59,7 @@ def trust(run: Run, problems: list[dict[str, Any]]) -> list[dict[str, str]]:
         found += [("bad", f"Sums do not agree: {check['check']} ({check['seen']}).") for check in wrong]
     elif problems:
         found.append(("good", f"All {len(problems)} sum checks agree within 0.1 %."))
+    found += _model(estimate)
     found += _open_phases(run)
     found += _markers(run)
     if run.event_counts:
@@ -139,6 +144,24 @@ def _scopes(scopes: list[str]) -> list[tuple[str, str]]:
     return [("note", "It is not known whether energy is of the GPU or of a whole module.")] if scopes else []
 
 
+def _model(estimate: Estimate) -> list[tuple[str, str]]:
+    """How far the prediction reaches beyond what the governor was seen doing."""
+    if estimate.reason is not None or not estimate.lowered:
+        return []
+    outside, lowered = estimate.outside_coverage, estimate.lowered
+    if outside > lowered / 4:
+        return [
+            (
+                "note",
+                f"For {outside} of {lowered} lowered updates the governor model extrapolates: their work lies "
+                f"outside the range of the {estimate.references} governor updates it is fitted on.",
+            )
+        ]
+    return [
+        ("good", f"The governor model rests on {estimate.references} governor updates with similar work.")
+    ]
+
+
 def _open_phases(run: Run) -> list[tuple[str, str]]:
     still_open = [row for row in run.phases if not row.complete]
     if not still_open:
@@ -177,17 +200,29 @@ def _reset(outcome: Any, lowered: bool) -> dict[str, str]:
         failures = outcome.get("failures")
         if failures:
             detail = (
-                "; ".join(str(item) for item in failures) if isinstance(failures, list) else f"{failures}"
+                "; ".join(_failure(item) for item in failures)
+                if isinstance(failures, list)
+                else str(failures)
             )
-        state = "failures" if failures else ("unknown" if outcome.get("unknown") else "ok")
+        if outcome.get("unknown"):
+            state = "unknown"
+        else:
+            state = "failures" if failures or outcome.get("ok") is False else "ok"
     else:
         state = str(outcome) if outcome else "unknown"
     if state == "unknown" and not lowered:
         state = "untouched"
     words = {
         "ok": "every reset call returned success",
-        "failures": "some reset calls failed",
+        "failures": "clocks may still be locked; the broker and the epilog try again",
         "unknown": "not known to the session; the broker, its lease and the epilog reset on their own",
         "untouched": "no clock was ever set by this run",
     }
     return {"state": state, "text": ": ".join(part for part in (words.get(state, state), detail) if part)}
+
+
+def _failure(item: Any) -> str:
+    """One failed reset: GPU, code and text where they are known."""
+    if not isinstance(item, dict):
+        return str(item)
+    return " ".join(str(item[key]) for key in ("uuid", "code", "text") if item.get(key) is not None)
