@@ -252,7 +252,7 @@ def open_source(options: argparse.Namespace, indices: list[int] | None) -> GpuSo
             return broker.BrokerSource(options.node, options.job_id)
         except (DeviceError, ValueError, KeyError) as error:
             reasons.append(broker.refusal(options.node, options.job_id) or str(error))
-    if indices is not None or not options.job_id:
+    if indices or not options.job_id:
         from eerl_launch.devices.nvml import NvmlSource, visible_gpus
 
         try:
@@ -295,6 +295,8 @@ class Agent:
         try:
             self._source = open_source(self._options, self._indices)
         except DeviceError as error:
+            if self._options.job_id and self._indices is None:
+                return  # the session is asking Slurm which GPUs these are; then it is tried again
             self._uplink.send({"ev": "not_measured", "text": str(error), "hostname": socket.gethostname()})
             return
         self._uplink.send(describe(self._source))
@@ -312,7 +314,7 @@ class Agent:
         elif operation == "ping":
             self._uplink.send({"ev": "pong", "re": message.get("id"), "t": self._clock_ns()})
         elif operation == "gpus":
-            self._indices = message["indices"].get(self._options.node)
+            self._indices = message["indices"].get(self._options.node, [])
             if self._hands is None:
                 self._open()
         elif self._hands is None:

@@ -21,7 +21,7 @@ class Progress:
 
     def __init__(self, fd: int = 2) -> None:
         self._fd = fd
-        self._is_terminal = os.isatty(fd) and os.environ.get("TERM", "dumb") != "dumb"
+        self.is_terminal = os.isatty(fd) and os.environ.get("TERM", "dumb") != "dumb"
         self._size = (0, 0)
         self._shown_at = 0.0
         self._last_state = ""
@@ -29,7 +29,7 @@ class Progress:
     def show(self, state: str, line: str) -> None:
         """Show ``line``; ``state`` decides whether it is news where there is no terminal."""
         now = time.monotonic()
-        if self._is_terminal:
+        if self.is_terminal:
             if now - self._shown_at >= _REFRESH_S:
                 self._shown_at = now
                 self._draw(line)
@@ -70,7 +70,7 @@ class Progress:
 
     def close(self) -> None:
         """Give the whole terminal back."""
-        if self._is_terminal and self._size != (0, 0):
+        if self.is_terminal and self._size != (0, 0):
             rows = self._size[1]
             self._write(f"\x1b7\x1b[r\x1b[{rows};1H\x1b[2K\x1b8")
             self._size = (0, 0)

@@ -167,9 +167,8 @@ class Session:
 
     def _look_up_gpus(self) -> None:
         """Ask Slurm which GPUs the job has on each node, for agents without a broker."""
-        indices = agents_start.gpu_indices(self.config)
-        if indices is not None:
-            self.nodes.broadcast({"op": "gpus", "indices": indices})
+        indices = agents_start.gpu_indices(self.config) or {}
+        self.nodes.broadcast({"op": "gpus", "indices": indices})
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -197,6 +196,8 @@ class Session:
         self.log("tick", gpu_energy_j=self.energy.cumulative_j(), nodes_silent=silent)
 
     def _show_progress(self) -> None:
+        if self.tracker.updates_seen == 0 and not self.progress.is_terminal:
+            return
         state, line = self.pilot.progress(self.tracker.updates_seen, self.clock.now_s())
         self.progress.show(state, line)
 
@@ -244,8 +245,9 @@ class Session:
             return
         text = data.decode("utf-8", "replace").strip()
         self.log("event", kind="agent_stderr", text=text[:2000])
-        if self._doing and not self.nodes.joined:
-            self.say_once("agent_stderr", f"while the agents start: {text.splitlines()[-1][:300]}")
+        errors = [line for line in text.splitlines() if "error" in line]
+        if self._doing and errors and not self.nodes.joined:
+            self.say_once("agent_stderr", f"while the agents start: {errors[-1][:300]}")
 
     def _lose_all(self, link: Link) -> None:
         try:
@@ -544,6 +546,8 @@ class Session:
         except Exception as error:
             say(f"the report failed ({error!r}); the ledger is complete: eerl report {folder}")
             return 1
+        if not self.counts["received"]:
+            say('no markers came, so only the whole job is measured; see README, "Markers"')
         for line in [*paths.summary.splitlines(), f"report: {folder}"]:
             say(line)
         return 0

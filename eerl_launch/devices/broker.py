@@ -136,6 +136,8 @@ class BrokerSource:
 
     def __init__(self, node: str, job_id: str) -> None:
         path = socket_path(node, job_id)
+        if not path.exists():
+            raise DeviceError(f"the eerl plugin gave this job no clock broker on this node (no {path})")
         self._write = _Connection(path)
         self._read = _Connection(path)
         reply = self._write.ask(f"hello {PROTOCOL_VERSION}")
