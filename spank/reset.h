@@ -1,0 +1,25 @@
+/* Clocks come home: one-shot resets from what is marked dirty on disk, whoever left it so. */
+#ifndef EERL_RESET_H
+#define EERL_RESET_H
+
+#include "config.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Reset every GPU with a dirty mark in the job's folder; the number that could not be. Each GPU on its own
+ * thread with a deadline, never stopping at the first failure. `flag_unreset`: leave or clear unreset-<uuid>
+ * in the node's folder as on_reset_failure asks. */
+int reset_marks(int node_fd, int job_fd, uint32_t job, const struct config *config, bool flag_unreset);
+
+/* End a job's broker and wait until no process of it lives. False when one cannot be ended (a call hangs in
+ * the driver). True at once when there is none. */
+bool stop_broker(int job_fd, uint32_t job);
+
+/* `eerl-clockd --reset JOB…`: end the broker, reset, forget. `node` NULL: every node folder here. Exit code. */
+int reset_jobs(const char *node, const uint32_t *job, int jobs, const struct config *fallback);
+
+/* `eerl-clockd --reset-stale`: reset what dead brokers left, forget jobs that are long gone. Exit code. */
+int reset_stale(const char *node, const struct config *fallback);
+
+#endif
