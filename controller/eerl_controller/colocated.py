@@ -10,11 +10,11 @@ from statistics import median
 from typing import Any
 
 from eerl_controller.clocks import GOVERNOR, Pair, PlanBook, allowed_clocks
-from eerl_controller.comparison import Comparison, compare, pooled, without_stragglers
+from eerl_controller.comparison import Comparison, compare
 from eerl_controller.experiment import Experiment
 from eerl_controller.governor import GovernorModel
 from eerl_controller.horizon import has_room
-from eerl_controller.monitor import Monitor, lower_with_margin, raise_responsible
+from eerl_controller.lock import Advice, Lock
 from eerl_controller.records import ClockGrid
 from eerl_controller.references import References
 from eerl_controller.search import Levels, Search
@@ -25,12 +25,6 @@ from eerl_controller.strategy import Evidence, Strategy, no_clocks_note
 from eerl_controller.suspension import Suspension
 from eerl_controller.trouble import Trouble
 from eerl_controller.work import Unusable
-
-#: Raises in a row that did not bring the throughput back: the reference, not the clock, is in doubt.
-FRUITLESS_RAISES = 2
-
-#: Pairs whose showing is remembered: a lock moves by small steps, seldom further than this many.
-KNOWN_PAIRS = 32
 
 _HOLDING = (State.SEARCH, State.CONFIRMATION, State.LOCKED)
 
@@ -46,20 +40,16 @@ class ColocatedSync(Strategy):
         self._references = references
         self._trouble = Trouble(settings)
         self._suspension = Suspension(settings)
-        self._monitor = Monitor(settings)
+        self._lock = Lock(settings, self._clocks)
         self._search: Search | None = None
         self._levels: Levels | None = None
         self._experiment: Experiment | None = None
-        self._bracket = 0
-        self._lock: Pair | None = None
         self._confirming = Reason.CONFIRMING
         self._last: Comparison | None = None
-        self._known: dict[Pair, Comparison] = {}
-        self._raises = 0
-        self._remeasured = 0
-        self._drift_checked = False
-        self._margin_wait = 0
-        self._margin_failures = 0
+        #: Governor references since the clocks went back to the governor, between trials or re-measuring.
+        self._fresh = 0
+        #: Whether the lock's window waits to be judged again by a refreshed reference.
+        self._doubted = False
         if not self._clocks:
             self.state = State.FAILED
             self.book = PlanBook(Reason.NO_CLOCKS, no_clocks_note(settings, grid))
@@ -93,6 +83,7 @@ class ColocatedSync(Strategy):
             raise RuntimeError(f"no way from {self.state.value} to {state.value}: a bug in the controller")
         if pair != self.book.pair:
             self._trouble.reset()
+            self._fresh = 0
         self.state = state
         self.book.wish(pair, reason, note)
 
@@ -103,61 +94,59 @@ class ColocatedSync(Strategy):
             raise RuntimeError("no governor model after calibration: a bug in the controller")
         return model
 
+    @property
+    def _ceilings(self) -> tuple[float, float]:
+        return ceilings_mhz(self._model, self._grid)
+
+    def _has_room(self, evidence: Evidence) -> bool:
+        """Whether enough of the job is left for something new."""
+        typical_s = median(item.elapsed_s for item in self._model.references)
+        return has_room(evidence.record, typical_s, self._settings)
+
     # -- calibration ------------------------------------------------------------------------------------------
 
     def _on_calibration(self, evidence: Evidence) -> None:
         model = self._references.model
         have, want = self._references.usable, self._settings.calibration_updates
-        note = f"{have} of {want} usable governor updates"
         if model is None or have < want:
-            reason = Reason.CALIBRATING
+            note, reason = f"{have} of {want} usable governor updates", Reason.CALIBRATING
             if evidence.unusable is Unusable.MISSING_COUNTS:
                 reason = Reason.MISSING_COUNTS
-                note += (
-                    "; no valid training tokens in the markers: send valid_tokens to have clocks controlled"
-                )
+                note += "; markers bring no valid_tokens: send them to have clocks controlled"
             self._enter(State.CALIBRATION, GOVERNOR, reason, note)
         elif model.energy is None:
             self._enter(State.CALIBRATION, GOVERNOR, Reason.MISSING_ENERGY, "energy of the job is not known")
-        elif not has_room(evidence.record, self._typical_s(), self._settings):
+        elif not self._has_room(evidence):
             self._enter(
                 State.CALIBRATION, GOVERNOR, Reason.NEAR_END, "too few updates left to repay a search"
             )
-        elif self._lock is not None:
-            self._confirm(self._lock, Reason.REJUDGING)
+        elif self._lock.pair is not None:
+            self._confirm(self._lock.pair, Reason.REJUDGING)
         else:
             self._begin_search(evidence)
-
-    def _typical_s(self) -> float:
-        return median(item.elapsed_s for item in self._model.references)
 
     # -- search -----------------------------------------------------------------------------------------------
 
     def _begin_search(self, evidence: Evidence) -> None:
         """A fresh search from the reference as it stands."""
-        ceilings = ceilings_mhz(self._model, self._grid)
-        search = Search(self._settings, self._clocks, ceilings, phase_shares(self._model))
+        search = Search(self._settings, self._clocks, self._ceilings, phase_shares(self._model))
         if not search.has_settings:
             self._suspend(
                 Reason.NOTHING_PAYS, "no supported clock lies below the one that the governor reaches"
             )
             return
-        self._search, self._lock, self._last = search, None, None
-        self._known.clear()
-        if self.state is State.CALIBRATION:
-            # The calibration is the governor observation before the first trial.
-            self._bracket = self._settings.bracket_updates
-        else:
-            self._bracket = 0
-        self._experiment = None
+        self._search, self._last, self._experiment = search, None, None
+        self._lock.let_go()
+        # Updates that just calibrated or re-measured the governor are the observation before the first trial.
+        bracketed = self.book.pair.is_governor
         self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, "search begins")
-        if self._bracket >= self._settings.bracket_updates:
+        if bracketed:
             self._next_trial(evidence)
 
     def _on_search(self, evidence: Evidence) -> None:
         if self.book.pair.is_governor:
-            self._bracket += evidence.is_reference
-            if self._bracket >= self._settings.bracket_updates:
+            self._fresh += evidence.is_reference
+            if self._fresh >= self._settings.bracket_updates:
                 self._judge_trial()
                 self._next_trial(evidence)
             return
@@ -175,7 +164,6 @@ class ColocatedSync(Strategy):
             self._enter(State.SEARCH, experiment.pair, Reason.TRIAL, note)
 
     def _between_trials(self, note: str) -> None:
-        self._bracket = 0
         self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, note)
 
     def _judge_trial(self) -> None:
@@ -190,30 +178,27 @@ class ColocatedSync(Strategy):
 
     def _next_trial(self, evidence: Evidence) -> None:
         search = self._search
-        if search is None:
-            raise RuntimeError("searching without a search: a bug in the controller")
-        levels = search.next() if has_room(evidence.record, self._typical_s(), self._settings) else None
-        if levels is not None:
-            self._levels, pair = levels, search.pair(levels)
-            self._experiment = Experiment(pair, self._settings.trial_updates)
-            note = f"trial {len(search.trials) + 1} of {pair}"
-            if self._last is not None:
-                note += f"; the one before: {self._last}"
-            self._enter(State.SEARCH, pair, Reason.TRIAL, note)
+        levels = search.next() if search is not None and self._has_room(evidence) else None
+        if search is None or levels is None:
+            self._confirm_best()
             return
-        self._confirm_best()
+        self._levels, pair = levels, search.pair(levels)
+        self._experiment = Experiment(pair, self._settings.trial_updates)
+        note = f"trial {len(search.trials) + 1}: {pair}"
+        if self._last is not None:
+            note += f"; the one before: {self._last}"
+        self._enter(State.SEARCH, pair, Reason.TRIAL, note)
 
     def _confirm_best(self) -> None:
         passing = self._search.passing() if self._search else []
         if self._search is not None and passing and len(self._search.trials) < 2 * self._settings.max_trials:
             self._levels = passing[0]
             self._confirm(self._search.pair(passing[0]), Reason.CONFIRMING)
-            return
-        self._suspend(Reason.NOTHING_PAYS, "no tested setting keeps the throughput and saves energy")
+        else:
+            self._suspend(Reason.NOTHING_PAYS, "no tested setting keeps the throughput and saves energy")
 
     def _give_up(self, experiment: Experiment) -> None:
         """The setting ran without giving evidence: the work moved away, or updates are unusable."""
-        self._experiment = None
         if 2 * experiment.outside >= experiment.seen:
             note = f"{experiment.outside} of {experiment.seen} updates outside the work that the governor did"
             self._remeasure(Reason.COVERAGE, note)
@@ -235,186 +220,115 @@ class ColocatedSync(Strategy):
         if experiment is None or not evidence.in_force:
             return
         experiment.add(evidence, self._model)
-        if experiment.is_hopeless:
-            self._give_up(experiment)
-            return
-        if not experiment.is_complete(self._model):
-            return
-        comparison = compare(self._model, experiment.evidence(self._model))
+        complete = experiment.is_complete(self._model)
+        comparison = compare(self._model, experiment.evidence(self._model)) if complete else None
         if comparison is None:
+            if experiment.is_hopeless:
+                self._give_up(experiment)
             return
-        before, self._last, self._experiment = self._last, comparison, None
-        self._note(experiment.pair, comparison)
-        passed = comparison.passes(self._settings.max_throughput_loss)
+        pair, before = experiment.pair, self._last
+        self._last, self._experiment = comparison, None
         if self._confirming is Reason.MARGIN:
-            self._after_margin(experiment.pair, comparison, before, passed=passed)
+            self._after_margin(pair, comparison, before)
         elif self._confirming is Reason.REJUDGING:
-            self._after_rejudging(experiment.pair, comparison, evidence, passed=passed)
+            self._after_rejudging(pair, comparison, evidence)
         else:
-            self._after_confirmation(experiment.pair, comparison, evidence, passed=passed)
+            self._after_confirmation(pair, comparison)
 
-    def _after_confirmation(
-        self, pair: Pair, comparison: Comparison, evidence: Evidence, *, passed: bool
-    ) -> None:
+    def _passes(self, comparison: Comparison) -> bool:
+        return comparison.passes(self._settings.max_throughput_loss)
+
+    def _after_confirmation(self, pair: Pair, comparison: Comparison) -> None:
         if self._search is not None and self._levels is not None:
             self._search.record(self._levels, comparison, confirming=True)
-        if passed:
-            self._lock_in(pair, Reason.CONFIRMED, f"confirmed: {comparison}")
+        if self._passes(comparison):
+            self._lock_in(pair, comparison, f"confirmed: {comparison}")
         elif self._search is not None and self._search.passing():
             self._confirm_best()
         else:
             self._between_trials(f"{pair} not confirmed: {comparison}")
 
-    def _after_margin(
-        self, pair: Pair, comparison: Comparison, before: Comparison | None, *, passed: bool
-    ) -> None:
+    def _after_margin(self, pair: Pair, comparison: Comparison, before: Comparison | None) -> None:
         """A lower setting must also save more than the lock it comes from."""
-        lock = self._lock or pair
-        if passed and (before is None or comparison.energy_change < before.energy_change):
-            self._lock_in(pair, Reason.CONFIRMED, f"lowered with margin: {comparison}")
-        else:
-            self._wait_for_margin()
-            self._lock_in(lock, Reason.CONFIRMED, f"back from {pair}: {comparison}")
-            self._last = before
+        better = before is None or comparison.energy_change < before.energy_change
+        if self._passes(comparison) and better:
+            self._lock_in(pair, comparison, f"lowered with margin: {comparison}")
+            return
+        self._lock.note(pair, comparison)
+        self._lock.taken_back()
+        self._lock.hold(self._lock.pair or pair)
+        self._last = before
+        self._enter(
+            State.LOCKED, self._lock.pair or pair, Reason.CONFIRMED, f"back from {pair}: {comparison}"
+        )
 
-    def _wait_for_margin(self) -> None:
-        """Each step that had to be taken back makes the next wait twice as long: a flat optimum must come to rest."""
-        self._margin_failures = min(self._margin_failures + 1, 8)
-        self._margin_wait = self._settings.monitor_window * 2**self._margin_failures
-
-    def _note(self, pair: Pair, comparison: Comparison) -> None:
-        """Remember what a pair showed, pooled with what it showed before."""
-        before = self._known.pop(pair, None)
-        self._known[pair] = pooled([before, comparison]) if before else comparison
-        while len(self._known) > KNOWN_PAIRS:
-            self._known.pop(next(iter(self._known)))
-
-    def _after_rejudging(
-        self, pair: Pair, comparison: Comparison, evidence: Evidence, *, passed: bool
-    ) -> None:
-        if passed:
-            self._lock_in(
-                pair, Reason.CONFIRMED, f"still good after the governor was measured again: {comparison}"
-            )
-        elif comparison.energy_change < 0.0 and comparison.loss <= self._settings.feedback_large_loss:
-            self._lock_in(pair, Reason.CONFIRMED, f"a little short: {comparison}")
-            if self._is_short(comparison):
-                self._raise_clock(comparison)
-        elif has_room(evidence.record, self._typical_s(), self._settings):
+    def _after_rejudging(self, pair: Pair, comparison: Comparison, evidence: Evidence) -> None:
+        if self._passes(comparison):
+            self._lock_in(pair, comparison, f"still good after the governor was measured again: {comparison}")
+        elif comparison.energy_change < 0.0 and comparison.loss <= 2 * self._settings.feedback_large_loss:
+            # Two feedback steps away at most: nearer than a search would be.
+            self._lock_in(pair, comparison, f"a little short: {comparison}")
+            if self._lock.is_short(pair, comparison):
+                self._raise_to(self._lock.raised(pair, comparison, self._ceilings), comparison)
+        elif self._has_room(evidence):
             self._begin_search(evidence)
         else:
             self._suspend(Reason.NEAR_END, f"the lock no longer pays and the end is near: {comparison}")
 
-    def _lock_in(self, pair: Pair, reason: Reason, note: str) -> None:
-        self._lock = pair
-        self._raises = 0
-        self._monitor.restart()
+    def _lock_in(self, pair: Pair, comparison: Comparison, note: str) -> None:
+        self._lock.hold(pair)
+        self._lock.note(pair, comparison)
         self._suspension.forgive()
-        self._enter(State.LOCKED, pair, reason, note)
+        self._enter(State.LOCKED, pair, Reason.CONFIRMED, note)
 
     # -- locked -----------------------------------------------------------------------------------------------
 
     def _on_locked(self, evidence: Evidence) -> None:
-        settings = self._settings
-        if self._references.age_updates >= settings.reference_max_age_updates:
-            note = f"no governor update for {self._references.age_updates} updates"
-            self._remeasure(Reason.REFERENCE_AGE, note)
+        age = self._references.age_updates
+        if age >= self._settings.reference_max_age_updates and self._has_room(evidence):
+            self._doubted = False
+            self._remeasure(Reason.REFERENCE_AGE, f"no governor update for {age} updates")
             return
         if not evidence.in_force or not evidence.settled or evidence.observation is None:
             return
-        model = self._model
-        self._margin_wait = max(self._margin_wait - 1, 0)
-        self._monitor.add(evidence.observation, covered=model.covers(evidence.observation.counts))
-        if self._monitor.outside >= settings.coverage_failures:
-            note = f"{self._monitor.outside} of the last {len(self._monitor.observations)} updates outside"
-            self._remeasure(Reason.COVERAGE, f"{note} the work that the governor was measured on")
-        elif self._monitor.is_due:
-            self._judge_lock(evidence)
+        model, pair = self._model, self.book.pair
+        self._lock.add(evidence.observation, covered=model.covers(evidence.observation.counts))
+        room = self._has_room(evidence)
+        responses = (self._search.response(0), self._search.response(1)) if self._search and room else None
+        # Near the end a re-measurement repays nothing: then the reference is taken as fresh.
+        verdict = self._lock.monitored(pair, model, age if room else 0, responses, self._ceilings)
+        self._last = verdict.comparison or self._last
+        if verdict.advice is Advice.RAISE and verdict.comparison is not None:
+            self._raise_to(verdict.pair, verdict.comparison)
+        elif verdict.advice is Advice.LOWER:
+            self._confirm(verdict.pair, Reason.MARGIN)
+        elif verdict.advice is Advice.DOUBT:
+            self._doubted = verdict.comparison is not None
+            self._remeasure(Reason.DRIFT if self._doubted else Reason.COVERAGE, verdict.note)
+        elif verdict.note:
+            self._enter(State.LOCKED, pair, Reason(self.book.plan.reason), verdict.note)
 
-    def _judge_lock(self, evidence: Evidence) -> None:
-        comparison = compare(self._model, without_stragglers(self._model, self._monitor.observations))
-        self._monitor.judged()
-        if comparison is None:
-            return
-        self._last = comparison
-        self._note(self.book.pair, comparison)
-        if self._is_short(comparison):
-            if self._raises >= FRUITLESS_RAISES:
-                self._remeasure(Reason.DRIFT, f"{self._raises} raises did not help: {comparison}")
-            else:
-                self._raise_clock(comparison)
-            return
-        self._raises = 0
-        if comparison.energy_change >= 0.0:
-            self._remeasure(Reason.DRIFT, f"the lock no longer saves: {comparison}")
-        elif -comparison.loss > max(self._settings.max_throughput_loss, 3.0 * comparison.time_se) and (
-            not self._drift_checked
-        ):
-            self._drift_checked = True
-            self._remeasure(Reason.DRIFT, f"faster than a lowered clock can be: {comparison}")
-        else:
-            self._enter(
-                State.LOCKED, self.book.pair, Reason(self.book.plan.reason), f"monitored: {comparison}"
-            )
-            self._try_margin(comparison, evidence)
-
-    def _is_short(self, window: Comparison) -> bool:
-        """Whether the lock loses more than allowed: by more than one standard error, or on all its windows together.
-
-        Without the second look, the luck of single windows would ratchet the clocks up over a long run.
-        """
-        allowed = self._settings.max_throughput_loss
-        everything = self._known.get(self.book.pair, window)
-        return window.loss > allowed and (window.loss - window.time_se > allowed or everything.loss > allowed)
-
-    def _raise_clock(self, comparison: Comparison) -> None:
-        before = self.book.pair
-        pair = raise_responsible(
-            before, comparison, self._settings, self._clocks, ceilings_mhz(self._model, self._grid)
-        )
-        self._wait_for_margin()
+    def _raise_to(self, pair: Pair, comparison: Comparison) -> None:
+        before = self._lock.pair
         if pair.is_governor:
-            self._lock = None
+            self._lock.let_go()
             self._suspend(Reason.NOTHING_PAYS, f"the last lowered clock was still too slow: {comparison}")
             return
-        self._raises += 1
-        self._lock = pair
-        self._monitor.restart()
+        self._lock.hold(pair)
         self._enter(State.LOCKED, pair, Reason.SHORTFALL, f"raised from {before}: {comparison}")
-
-    def _try_margin(self, comparison: Comparison, evidence: Evidence) -> None:
-        if (
-            self._search is None
-            or self._margin_wait > 0
-            or not has_room(evidence.record, self._typical_s(), self._settings)
-        ):
-            return
-        pair = lower_with_margin(
-            self.book.pair,
-            comparison,
-            self._known,
-            (self._search.response(0), self._search.response(1)),
-            self._settings,
-            self._clocks,
-            ceilings_mhz(self._model, self._grid),
-        )
-        if pair is not None:
-            self._confirm(pair, Reason.MARGIN)
 
     # -- governor again ---------------------------------------------------------------------------------------
 
     def _remeasure(self, reason: Reason, note: str) -> None:
-        self._remeasured = 0
         self._experiment = None
         self._enter(State.REMEASURE, GOVERNOR, reason, note)
 
     def _on_remeasure(self, evidence: Evidence) -> None:
-        self._remeasured += evidence.is_reference
+        self._fresh += evidence.is_reference
         wanted = self._settings.remeasure_updates
-        if self._remeasured < wanted:
+        if self._fresh < wanted:
             return
-        self._known.clear()
-        self._raises = 0
+        self._lock.forget()
         shifted = has_shifted(self._references, wanted, self._settings.max_throughput_loss)
         if shifted:
             self._references.keep_last(wanted)
@@ -423,28 +337,42 @@ class ColocatedSync(Strategy):
             )
         elif self._references.usable < self._settings.calibration_updates:
             self._enter(State.CALIBRATION, GOVERNOR, Reason.CALIBRATING, "more governor updates are needed")
-        elif self._lock is not None:
-            self._confirm(self._lock, Reason.REJUDGING)
+        elif self._lock.pair is not None:
+            self._rejudge(self._lock.pair)
         elif self._search is not None and self._search.trials:
-            self._bracket = self._settings.bracket_updates
             self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, "the governor was measured again")
             self._next_trial(evidence)
         else:
             self._begin_search(evidence)
 
+    def _rejudge(self, pair: Pair) -> None:
+        """Back to the lock: at once when its own window clears or condemns it, else on fresh updates."""
+        window = self._lock.judge_window(self._model) if self._doubted else None
+        self._doubted = False
+        if window is not None and window.energy_change < 0.0:
+            self._last = window
+            self._lock.note(pair, window)
+            if self._lock.is_short(pair, window):
+                self._raise_to(self._lock.raised(pair, window, self._ceilings), window)
+            else:
+                self._lock_in(pair, window, f"by the reference measured again: {window}")
+        else:
+            self._confirm(pair, Reason.REJUDGING)
+
     def _suspend(self, reason: Reason, note: str) -> None:
         self._experiment = None
+        self._doubted = False
         if self._suspension.begin(reason):
             self._enter(
                 State.SUSPENDED, GOVERNOR, reason, f"{note}; again in {self._suspension.left} updates"
             )
         else:
-            self._lock = None
+            self._lock.let_go()
             self._enter(State.FAILED, GOVERNOR, reason, f"{note}; given up after repeated attempts")
 
     def _on_suspended(self, evidence: Evidence) -> None:
         if self._suspension.count_down():
-            note = "another attempt after " + self.book.plan.reason.value.replace("_", " ")
+            note = "another attempt after " + str(self.book.plan.reason.value).replace("_", " ")
             self._enter(State.CALIBRATION, GOVERNOR, Reason.CALIBRATING, note)
             self._on_calibration(evidence)
 
@@ -453,14 +381,16 @@ class ColocatedSync(Strategy):
     def summary(self) -> str:
         """State, clocks and the latest judgement, in one line."""
         parts = [f"{self.state.value}: {self.book.pair}"]
-        if self._experiment is not None:
+        if self._experiment is not None and not self.book.pair.is_governor:
             parts.append(f"{len(self._experiment.observations)} of {self._experiment.wanted} updates")
         elif self.state is State.CALIBRATION:
             parts.append(
                 f"{self._references.usable} of {self._settings.calibration_updates} governor updates"
             )
         elif self.state is State.SUSPENDED:
-            parts.append(f"{self.book.plan.reason.value.replace('_', ' ')}, again in {self._suspension.left}")
+            parts.append(
+                f"{str(self.book.plan.reason.value).replace('_', ' ')}, again in {self._suspension.left}"
+            )
         if self._last is not None and self.state in _HOLDING:
             parts.append(
                 f"last judged {100 * self._last.throughput_change:+.1f} % throughput, "
@@ -474,20 +404,14 @@ class ColocatedSync(Strategy):
             **super().to_dict(),
             "trouble": self._trouble.to_dict(),
             "suspension": self._suspension.to_dict(),
-            "monitor": self._monitor.to_dict(),
+            "lock": self._lock.to_dict(),
             "search": self._search.to_dict() if self._search else None,
             "levels": list(self._levels) if self._levels else None,
             "experiment": self._experiment.to_dict() if self._experiment else None,
-            "bracket": self._bracket,
-            "lock": list(self._lock) if self._lock else None,
             "confirming": self._confirming.value,
             "last": self._last.to_dict() if self._last else None,
-            "known": [[*pair, word.to_dict()] for pair, word in self._known.items()],
-            "raises": self._raises,
-            "remeasured": self._remeasured,
-            "drift_checked": self._drift_checked,
-            "margin_wait": self._margin_wait,
-            "margin_failures": self._margin_failures,
+            "fresh": self._fresh,
+            "doubted": self._doubted,
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
@@ -495,21 +419,12 @@ class ColocatedSync(Strategy):
         super().load(values)
         self._trouble.load(values["trouble"])
         self._suspension.load(values["suspension"])
-        self._monitor.load(values["monitor"])
+        self._lock.load(values["lock"])
         search, experiment, last = values["search"], values["experiment"], values["last"]
         self._search = Search.from_dict(search, self._settings, self._clocks) if search else None
         self._levels = Levels(*values["levels"]) if values["levels"] else None
         self._experiment = Experiment.from_dict(experiment) if experiment else None
-        self._bracket = values["bracket"]
-        self._lock = Pair(*values["lock"]) if values["lock"] else None
         self._confirming = Reason(values["confirming"])
         self._last = Comparison.from_dict(last) if last else None
-        self._known = {
-            Pair(generation, training): Comparison.from_dict(word)
-            for generation, training, word in values["known"]
-        }
-        self._raises = values["raises"]
-        self._remeasured = values["remeasured"]
-        self._drift_checked = values["drift_checked"]
-        self._margin_wait = values["margin_wait"]
-        self._margin_failures = values["margin_failures"]
+        self._fresh = values["fresh"]
+        self._doubted = values["doubted"]

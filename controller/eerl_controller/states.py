@@ -17,10 +17,11 @@ the update went, the record. Between the two it is in exactly one state:
    taken, or the search goes on.
 4. In ``LOCKED`` the setting is held and monitored. A shortfall raises the responsible clock, and the lock goes
    on; a margin permits a lower clock, which must be confirmed. When the work leaves the range that the governor
-   was measured in, when feedback does not help, when the reference is old or the lock no longer saves, the
-   governor is measured again.
-5. ``REMEASURE`` is a short return to the governor. When its updates agree with the old references, the lock is
-   confirmed anew; when they contradict them, calibration starts afresh and the lock is confirmed after it.
+   was measured in, when feedback does not help, when a shortfall rests on an old reference or the lock no longer
+   saves, the governor is measured again.
+5. ``REMEASURE`` is a short return to the governor. When its updates agree with the old references, the lock's
+   window is judged again with the refreshed reference, or, when the work had moved, the lock is confirmed on fresh
+   updates. When they contradict the old references, calibration starts afresh and the lock is confirmed after it.
 6. ``SUSPENDED`` is the governor for now: nothing pays, evidence is missing, or clocks are not honoured. The
    controller tries again after a number of updates that doubles each time.
 7. ``FAILED`` is the governor for ever; only causes that cannot go away lead here.
@@ -65,7 +66,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     ),
     State.LOCKED: frozenset({State.CONFIRMATION, State.REMEASURE, State.SUSPENDED, State.FAILED}),
     State.REMEASURE: frozenset(
-        {State.CALIBRATION, State.SEARCH, State.CONFIRMATION, State.SUSPENDED, State.FAILED}
+        {State.CALIBRATION, State.SEARCH, State.CONFIRMATION, State.LOCKED, State.SUSPENDED, State.FAILED}
     ),
     State.SUSPENDED: frozenset({State.CALIBRATION, State.FAILED}),
     State.FAILED: frozenset(),
