@@ -5,6 +5,7 @@ The controller is imported when the first update closes, not before: a job witho
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,8 @@ class Pilot:
             return
         bad = self._nodes.without_control()
         if not bad:
+            if self._policy.policy == "fixed":
+                self._ready_controller()
             return
         node = bad[0]
         reason = (
@@ -85,6 +88,18 @@ class Pilot:
             + f" ({reason}); `eerl doctor` tells what is missing",
         )
         self._log("event", kind="control_off", node=node.name, text=self._steering.off_reason)
+
+    def _ready_controller(self) -> None:
+        """Make the controller if it can be made; a first plan with clocks waits for a generation begin."""
+        if self._controller is not None:
+            return
+        self._controller = self._make_controller()
+        if self._controller is None:
+            return
+        if self._controller.plan.is_governor:
+            self._steering.adopt(self._controller.plan, 0.0)  # which is how things have been so far
+        else:
+            self._next_plan = self._controller.plan
 
     def _make_controller(self) -> Controller | None:
         """The controller, once all nodes are known and there is a clock table."""
@@ -134,6 +149,7 @@ class Pilot:
         """A new update begins: a plan that came too late for the last one takes effect now."""
         if self._first_begin_s is None:
             self._first_begin_s = begin_s
+            threading.Thread(target=_import_controller, daemon=True).start()
         if self._next_plan is not None:
             self._steering.adopt(self._next_plan, begin_s)
             self._next_plan = None
@@ -155,10 +171,7 @@ class Pilot:
 
     def record(self, update: Update, *, following_begin_s: float | None, now_s: float) -> None:
         """One update has closed: build its record, show it to the controller, take its plan."""
-        if self._controller is None:
-            self._controller = self._make_controller()
-            if self._controller is not None:
-                self._steering.adopt(self._controller.plan, update.begin_s)
+        self._ready_controller()
         flags = set()
         if self._steering.hold or self._held_in_update:
             flags.add("operator_hold")
@@ -325,6 +338,11 @@ class Pilot:
             parts.append(f"energy/token {-status['energy_saving_pct']:+.1f} %")
             parts.append(f"throughput {status['throughput_change_pct']:+.1f} %")
         return state, " · ".join(parts)
+
+
+def _import_controller() -> None:
+    """Load numpy beside the loop, so that the first record does not wait for it."""
+    import eerl_controller  # noqa: F401
 
 
 def record_to_dict(record: UpdateRecord) -> dict[str, Any]:

@@ -503,6 +503,8 @@ class Session:
 
     def _log_end(self, ended_s: float) -> None:
         end = self.end or {}
+        for node in self.nodes.joined:
+            self.log("node", **node.public())  # once more: by now the offset of its clock is known
         measured = {u: m.measured_s for n in self.energy.nodes.values() for u, m in n.meters.items()}
         if self.counts["lost"]:
             self.log("event", kind="markers_lost", text=f"{self.counts['lost']} markers could not be sent")
