@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from statistics import median
 
 from eerl_controller.records import ExecutionMode, PhaseRecord, UpdateRecord
-from eerl_controller.regression import LogLinear, fit_log_linear, robust_residuals, robust_sd
+from eerl_controller.regression import (
+    OBSERVATIONS_PER_FEATURE,
+    LogLinear,
+    fit_log_linear,
+    robust_residuals,
+    robust_sd,
+)
 from eerl_controller.work import (
     GENERATION_PHASES,
     TRAINING_PHASES,
@@ -31,6 +37,8 @@ MIN_REFERENCES = 3
 STRAGGLER_SD = 3.5
 #: ... and by at least 5 %: in a very quiet job, being slightly slower is no reason to be left out.
 STRAGGLER_FLOOR = 0.05
+#: While updates are too few to account for their work, only one that is twice as far as the others is strange.
+UNEXPLAINED_FLOOR = math.log(2.0)
 #: Work is covered within the range of the references, widened by a quarter of it or by 10 %, whichever is more.
 COVERAGE_WIDENING = 0.25
 COVERAGE_FLOOR = 0.10
@@ -157,7 +165,9 @@ def stragglers(observations: Sequence[Observation], mode: ExecutionMode) -> list
             continue
         values = [_whole(observations[i], energy) for i in index]
         residuals = robust_residuals(names, [rows[i] for i in index], values)
-        limit = max(STRAGGLER_SD * robust_sd(residuals), STRAGGLER_FLOOR)
+        explained = len(index) >= 2 * OBSERVATIONS_PER_FEATURE
+        floor = STRAGGLER_FLOOR if explained else UNEXPLAINED_FLOOR
+        limit = max(STRAGGLER_SD * robust_sd(residuals), floor)
         for i, residual in zip(index, residuals, strict=True):
             out[i] = out[i] or abs(residual) > limit
     return out

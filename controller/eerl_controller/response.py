@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: The least share of a phase's time taken to be bound by the clock, whatever a noisy trial says.
-MIN_CLOCK_BOUND = 0.05
+#: The least share of a phase's time taken to be bound by the clock: a noisy trial may show a gain that cannot be.
+MIN_CLOCK_BOUND = 0.01
 #: The dynamic share of power taken before any trial: with work wholly bound by the clock, nothing to gain.
 UNKNOWN_DYNAMIC = 0.5
 

@@ -181,7 +181,7 @@ class Job:
         w = self.workload
         generated = w.mean_tokens * w.responses
         longest, valid = min(w.limit_tokens, 2.35 * w.mean_tokens), generated * w.valid_share
-        totals = np.array([w.rest_s, w.rest_s * w.rest_w] * 2)
+        totals = np.array([w.rest_s, w.rest_s * w.rest_w] * 2, dtype=float)
         for phase, mhz in (
             (w.generation, generation_mhz),
             (w.logprob, training_mhz),
@@ -200,9 +200,6 @@ class Job:
                 if loss <= allowed_loss and saving > best[0]:
                     best = (saving, generation, training)
         return best
-
-
-Edit = Callable[[int, dict[str, object]], Mapping[str, object]]
 
 
 def play(
@@ -284,5 +281,22 @@ NOISY_COARSE = Workload(
     noise_sd=0.03,
     spread=0.2,
     grid=ClockGrid([345, 360, 510, 615, 720, 870, 960, 1080, 1155, 1260, 1335, 1410], 1410),
+)
+#: Colocated Qwen, large, on 32 H100s: parameters that reproduce the paper's rows C.1 (see test_paper.py).
+PAPER_QWEN = Workload(
+    "paper qwen",
+    generation=Phase(
+        per_generated_s=1.6e-5,
+        per_longest_s=1.2e-2,
+        clock_bound=0.12,
+        static_w=6000.0,
+        dynamic_w=7000.0,
+        capped_mhz=1755,
+    ),
+    training=Phase(per_valid_s=2.2e-5, clock_bound=0.15, static_w=6000.0, dynamic_w=14000.0, capped_mhz=1755),
+    logprob=Phase(per_valid_s=7e-6, clock_bound=0.15, static_w=6000.0, dynamic_w=14000.0, capped_mhz=1755),
+    responses=2048,
+    rest_s=8.0,
+    rest_w=7000.0,
 )
 WORKLOADS = (BALANCED, LONG_GENERATION, CAPPED_GROWING, COMPUTE_BOUND, MEMORY_BOUND, NOISY_COARSE)
