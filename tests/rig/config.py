@@ -27,6 +27,7 @@ class Spec:
     shards: int = 0  # per node; 0: no shard gres
     cpus: int = 16
     kill_wait_s: int = 5
+    cred_expire_s: int = 10  # a requeued job waits so long; Slurm's default is 120
     conf: str = ""  # more lines for slurm.conf
 
     @property
@@ -57,7 +58,7 @@ SlurmctldPort={ports[0]}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={base}/munge/socket
+AuthInfo=socket={base}/munge/socket,cred_expire={spec.cred_expire_s}
 CredType=cred/munge
 StateSaveLocation={base}/state
 SlurmdSpoolDir=/run/slurmd
