@@ -353,6 +353,8 @@ class Agent:
         self._uplink.send(farewell)
         if self._relay is not None:
             self._relay.close()
+            with contextlib.suppress(OSError):
+                Path(self._options.marker_folder).rmdir()
         self._uplink.close(2.0)
         if self._source is not None and not farewell["hangs"]:
             self._source.close()

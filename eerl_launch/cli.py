@@ -93,7 +93,8 @@ def _run(options: Options) -> int:
         launch.say(str(error))
         return error.exit_code
     except RefusedError as refusal:
-        launch.say(str(refusal))
+        if str(refusal):
+            launch.say(str(refusal))
         return launch.run(options.command, os.environ, None)
     except Exception as error:
         launch.say(f"cannot prepare the measurement ({error!r}); the command runs without eerl")

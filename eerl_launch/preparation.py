@@ -84,8 +84,10 @@ def _make_run_folder(options: Options, job: Allocation | None) -> Path:
 def _refuse_second_instance(job: Allocation | None) -> None:
     if job is not None and job.in_step and (job.ntasks_in_step or 1) > 1 and job.procid:
         raise RefusedError(
-            f"task {job.procid} of a step with {job.ntasks_in_step} tasks: task 0 measures the whole job, "
-            "this one runs the command only"
+            f"a step with {job.ntasks_in_step} tasks: task 0 measures the whole job, the others run the "
+            "command only"
+            if job.procid == 1
+            else ""
         )
 
 

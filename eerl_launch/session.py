@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -483,6 +484,7 @@ class Session:
         if self.door is not None:
             self.door.close()
         self.ledger.close()
+        shutil.rmtree(self.config["private_folder"], ignore_errors=True)
         return self._report()
 
     def _say_good_bye(self) -> None:
