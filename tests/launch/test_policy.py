@@ -200,3 +200,14 @@ def test_any_known_key_with_any_value(
         _load(folder, "".join(f"{key}: {value}\n" for key, value in lines))
     except PolicyError as error:
         assert "policy.yaml" in str(error)
+
+
+def test_shipped_reference_is_the_defaults() -> None:
+    """The commented policy in slurm_examples/ names every key, each with its default."""
+    path = Path(__file__).parents[2] / "slurm_examples" / "policy.yaml"
+
+    assert load_policy(path) == Policy()
+    text = path.read_text()
+    for name, value in Policy().to_dict().items():
+        for key in [name, *value] if isinstance(value, dict) else [name]:
+            assert f"{key}:" in text
