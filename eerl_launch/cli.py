@@ -13,6 +13,7 @@ from eerl_launch import __version__, launch
 from eerl_launch.errors import EerlError, OptionError
 from eerl_launch.policy import load_policy
 from eerl_launch.preparation import Options, RefusedError, describe, prepare
+from eerl_launch.telling import say
 
 MODES = ("auto", "colocated_sync", "disaggregated_sync", "async_drained", "async_inflight")
 
@@ -80,7 +81,7 @@ def eerl_run(
             click.echo(describe(options, os.environ))
             sys.exit(0)
     except EerlError as error:
-        launch.say(str(error))
+        say(str(error))
         sys.exit(error.exit_code)
     sys.exit(_run(options))
 
@@ -90,14 +91,14 @@ def _run(options: Options) -> int:
     try:
         prepared = prepare(options, os.environ)
     except OptionError as error:
-        launch.say(str(error))
+        say(str(error))
         return error.exit_code
     except RefusedError as refusal:
         if str(refusal):
-            launch.say(str(refusal))
+            say(str(refusal))
         return launch.run(options.command, os.environ, None)
     except Exception as error:
-        launch.say(f"cannot prepare the measurement ({error!r}); the command runs without eerl")
+        say(f"cannot prepare the measurement ({error!r}); the command runs without eerl")
         return launch.run(options.command, os.environ, None)
     return launch.run(options.command, prepared.environment, prepared.config, prepared.pass_fds)
 

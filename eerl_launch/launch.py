@@ -20,17 +20,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from eerl_launch.signals import FORWARDED, Witness, forward, has_terminal
+from eerl_launch.telling import say
 
 #: How long the session may take for agents and report once the command has ended.
 _FAREWELL_S = 60.0
 _SILENT_S = 8.0
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
-
-
-def say(text: str) -> None:
-    """One line of ours on stderr; a closed stderr is no reason to fail."""
-    with contextlib.suppress(OSError, ValueError):
-        os.write(2, f"eerl: {text}\n".encode("utf-8", "replace"))
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ that is seen above its lock is somebody else's doing; it is asked for once more,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from eerl_launch.channel import Message
 from eerl_launch.devices.base import GpuSample
 from eerl_launch.nodes import Node, Nodes
 from eerl_launch.steering import MAX_REAPPLIED, Steering
+from eerl_launch.telling import RunClock, Voice
 
 #: NVML codes after which no clock will ever be set: no permission, not supported, no such function, deprecated.
 _PERMANENT = frozenset({3, 4, 13, 26})
@@ -47,13 +48,13 @@ class Orders:
         self,
         nodes: Nodes,
         steering: Steering,
-        log: Callable[..., None],
-        say_once: Callable[[str, str], None],
+        clock: RunClock,
+        voice: Voice,
     ) -> None:
         self._nodes = nodes
         self._steering = steering
-        self._log = log
-        self._say_once = say_once
+        self._clock = clock
+        self._voice = voice
         self._orders: dict[int, _Order] = {}
         self._above: dict[str, int] = {}
         self._asked_at = 0.0
@@ -77,21 +78,21 @@ class Orders:
         """A broker lost our lock: ask again even for what was asked before."""
         self._unknown = True
 
-    def apply(self, now_s: float, phase: str) -> None:
+    def apply(self, phase: str) -> None:
         """Ask for the wanted clock, unless that is what was asked for last."""
         wanted = self._steering.wanted_mhz()
         if wanted == self._steering.applied_mhz and not (self._unknown and wanted is not None):
             return
         self._unknown = False
-        self._send(wanted, now_s, phase)
+        self._send(wanted, phase)
 
-    def _send(self, mhz: int | None, now_s: float, phase: str) -> None:
+    def _send(self, mhz: int | None, phase: str) -> None:
         number = self._nodes.serial()
         message: Message = {"op": "reset", "id": number, "uuids": None}
         if mhz is not None:
             message = {"op": "lock", "id": number, "mhz": mhz, "uuids": None}
         self._nodes.broadcast(message)
-        self._steering.asked(mhz, now_s)
+        self._steering.asked(mhz, self._clock.now_s())
         self._asked_at = time.monotonic()
         self._above.clear()
         names = {node.name for node in self._nodes.joined}
@@ -126,7 +127,7 @@ class Orders:
                 self._complete(order)
 
     def _complete(self, order: _Order) -> None:
-        self._log(
+        self._voice.log(
             "clock",
             plan_id=order.plan_id,
             phase=order.phase,
@@ -143,7 +144,7 @@ class Orders:
         code = first["code"]
         text = f"{first['node']} {first['uuid'] or ''}: NVML code {code} ({_CODE_NAMES.get(code, first['text'])})"
         if order.mhz is None:
-            self._say_once(
+            self._voice.say_once(
                 "reset",
                 f"a clock could not be reset: {text}; the broker and the epilog try again",
             )
@@ -153,15 +154,15 @@ class Orders:
         permanent = code in _PERMANENT or self._failed >= _MAX_FAILED
         if permanent:
             self._steering.off_reason = f"clocks cannot be set: {text}"
-        self._say_once(
+        self._voice.say_once(
             "lock",
             f"a clock could not be set, all GPUs are back with the governor: {text}; "
             + ("measuring only from here (see eerl doctor)" if permanent else "control will try again"),
         )
-        self._log("event", kind="control_off", node=first["node"], uuid=first["uuid"], text=text)
-        self._send(None, self._steering.clocks.times[-1] if self._steering.clocks.times else 0.0, "failure")
+        self._voice.log("event", kind="control_off", node=first["node"], uuid=first["uuid"], text=text)
+        self._send(None, "failure")
 
-    def verify(self, node: Node, rows: Sequence[GpuSample | None], now_s: float) -> None:
+    def verify(self, node: Node, rows: Sequence[GpuSample | None]) -> None:
         """Compare achieved clocks with the lock; three samples above it in a row are no accident."""
         asked = self._steering.applied_mhz
         if (
@@ -177,23 +178,27 @@ class Orders:
             above = sample.sm_mhz > asked + _TOLERANCE_MHZ
             self._above[uuid] = self._above.get(uuid, 0) + 1 if above else 0
             if self._above[uuid] >= _ABOVE:
-                self._not_obeyed(node, uuid, sample.sm_mhz, asked, now_s)
+                self._not_obeyed(node, uuid, sample.sm_mhz, asked)
                 return
 
-    def _not_obeyed(self, node: Node, uuid: str, seen_mhz: int, asked_mhz: int, now_s: float) -> None:
+    def _not_obeyed(self, node: Node, uuid: str, seen_mhz: int, asked_mhz: int) -> None:
         self._not_honoured = True
         self._above.clear()
         text = f"runs at {seen_mhz} MHz although {asked_mhz} was asked for"
         causes = "likely GpuFreqDef or --gpu-freq in Slurm, or another program that sets clocks"
         if self._reapplied < MAX_REAPPLIED:
             self._reapplied += 1
-            self._log(
+            self._voice.log(
                 "event", kind="not_honoured", node=node.name, uuid=uuid, text=f"{text}; asked once more"
             )
-            self._say_once("not_honoured", f"{node.name} {uuid} {text} ({causes}); asked once more")
-            self._send(asked_mhz, now_s, "again")
+            self._voice.say_once("not_honoured", f"{node.name} {uuid} {text} ({causes}); asked once more")
+            self._send(asked_mhz, "again")
             return
-        self._log("event", kind="outside_writer", node=node.name, uuid=uuid, text=f"{text}; control stops")
+        self._voice.log(
+            "event", kind="outside_writer", node=node.name, uuid=uuid, text=f"{text}; control stops"
+        )
         self._steering.off_reason = f"somebody else sets the clocks of {node.name} {uuid}"
-        self._say_once("outside", f"{node.name} {uuid} {text} again ({causes}); measuring only from here")
-        self._send(None, now_s, "outside writer")
+        self._voice.say_once(
+            "outside", f"{node.name} {uuid} {text} again ({causes}); measuring only from here"
+        )
+        self._send(None, "outside writer")

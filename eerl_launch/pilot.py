@@ -15,6 +15,7 @@ from eerl_launch.nodes import Nodes
 from eerl_launch.policy import Policy
 from eerl_launch.record_builder import Built, RecordBuilder
 from eerl_launch.steering import GRACE_S, Steering
+from eerl_launch.telling import Voice
 from eerl_launch.updates import Occurrence, Update, overlap_s
 
 if TYPE_CHECKING:
@@ -37,15 +38,13 @@ class Pilot:
         nodes: Nodes,
         energy: Allocation,
         steering: Steering,
-        log: Callable[..., None],
-        say_once: Callable[[str, str], None],
+        voice: Voice,
     ) -> None:
         self._config = config
         self._policy = policy
         self._nodes = nodes
         self._steering = steering
-        self._log = log
-        self._say_once = say_once
+        self._voice = voice
         self._builder = RecordBuilder(energy, steering.plans, steering.clocks)
         self._controller: Controller | None = None
         self._told_mode: str | None = None
@@ -81,13 +80,13 @@ class Pilot:
             node.reason or node.info.get("backend_reason") or f"backend {node.info.get('backend', 'none')}"
         )
         self._steering.off_reason = f"no clock control on {node.name}: {reason}"
-        self._say_once(
+        self._voice.say_once(
             "control",
             f"measuring only, clocks stay with the governor: no clock control on {node.name}"
             + (f" and {len(bad) - 1} other nodes" if len(bad) > 1 else "")
             + f" ({reason}); `eerl doctor` tells what is missing",
         )
-        self._log("event", kind="control_off", node=node.name, text=self._steering.off_reason)
+        self._voice.log("event", kind="control_off", node=node.name, text=self._steering.off_reason)
 
     def _ready_controller(self) -> None:
         """Make the controller if it can be made; a first plan with clocks waits for a generation begin."""
@@ -114,12 +113,12 @@ class Pilot:
         mode_name = self._told_mode if self._policy.mode == "auto" else self._policy.mode
         known = {mode.value for mode in ExecutionMode}
         if mode_name is not None and mode_name not in known:
-            self._say_once("mode", f"the trainer names an unknown mode {mode_name!r}; measuring only")
+            self._voice.say_once("mode", f"the trainer names an unknown mode {mode_name!r}; measuring only")
             settings["policy"] = "governor"
         mode = ExecutionMode(mode_name) if mode_name in known else ExecutionMode.COLOCATED_SYNC
         grid = ClockGrid(clocks, clocks[-1])
         made = Settings(**settings)
-        self._log(
+        self._voice.log(
             "controller",
             settings=made.to_dict(),
             mode=mode.value,
@@ -132,7 +131,7 @@ class Pilot:
         return controller
 
     def _log_plan(self, controller: Controller, plan: ClockPlan) -> None:
-        self._log(
+        self._voice.log(
             "plan",
             plan_id=plan.plan_id,
             generation_mhz=plan.generation_mhz,
@@ -188,7 +187,7 @@ class Pilot:
             remaining_s=self._remaining_s(now_s),
         )
         for event in built.phase_events:
-            self._log(event.pop("ev"), **event)
+            self._voice.log(event.pop("ev"), **event)
         self._log_update(update, built)
         if self._controller is not None:
             self._observe(built.record, following_begin_s, now_s)
@@ -200,7 +199,7 @@ class Pilot:
             self._steering.off_reason = (
                 "generation and training overlap, and no mode says how GPUs are shared"
             )
-            self._say_once(
+            self._voice.say_once(
                 "overlap",
                 "generation and training overlap but the run is not marked asynchronous; measuring only "
                 "(set `mode:` in the policy, or send it with the run marker)",
@@ -217,7 +216,7 @@ class Pilot:
             usable, reason = False, "energy is partial"
         elif not record.valid_tokens:
             usable, reason = False, "no valid training tokens"
-        self._log(
+        self._voice.log(
             "update",
             index=update.index,
             label=update.label,
@@ -250,7 +249,7 @@ class Pilot:
         try:
             plan = controller.observe(record)
         except RecordError as error:
-            self._log(
+            self._voice.log(
                 "event", kind="warning", text=f"the controller passed over update {record.update}: {error}"
             )
             return
@@ -284,7 +283,9 @@ class Pilot:
             return
         self._steering.hold = on
         self._held_in_update = True
-        self._log("event", kind="operator_hold" if on else "operator_resume", text="asked by an operator")
+        self._voice.log(
+            "event", kind="operator_hold" if on else "operator_resume", text="asked by an operator"
+        )
         if self._steering.plan is not None:
             self._steering.adopt(self._steering.plan, now_s)
 

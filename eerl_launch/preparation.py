@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from eerl_launch import __version__
-from eerl_launch.launch import say
 from eerl_launch.ledger import SCHEMA_VERSION
 from eerl_launch.policy import Policy
 from eerl_launch.slurm import Allocation, agent_argv, read_allocation, run_folder_name
 from eerl_launch.sockets import SOCKET_NAME, InstanceLock, listen, private_folder
+from eerl_launch.telling import say
 
 _MAX_SAME_NAME = 10_000
 

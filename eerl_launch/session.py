@@ -24,16 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eerl_launch import agents_start
-from eerl_launch.channel import Message
-from eerl_launch.devices.base import GpuSample
-from eerl_launch.energy import Allocation as AllocationEnergy
-from eerl_launch.energy import NodeEnergy, Notice
-from eerl_launch.launch import say
+from eerl_launch import ending
+from eerl_launch.energy import Allocation
 from eerl_launch.ledger import LedgerWriter
 from eerl_launch.marker_server import MarkerServer
 from eerl_launch.markers import Marker, MarkerError, parse
-from eerl_launch.nodes import SILENCE_S, Link, Node, Nodes
+from eerl_launch.node_watch import NodeWatch
+from eerl_launch.nodes import Nodes
 from eerl_launch.operator_door import OperatorDoor
 from eerl_launch.orders import Orders
 from eerl_launch.pilot import Pilot
@@ -41,29 +38,16 @@ from eerl_launch.policy import Policy
 from eerl_launch.progress import Progress
 from eerl_launch.sockets import SOCKET_NAME
 from eerl_launch.steering import Steering
+from eerl_launch.telling import RunClock, Voice, say
 from eerl_launch.updates import Edge, Update, UpdateTracker
 
 _TICK_PERIOD_S = 10.0
-_PING_PERIOD_S = 1.0
 #: A second reading after an edge: the counter is published every 100 ms, so this one is fresh.
 _SECOND_SAMPLE_S = 0.12
 #: An update waits this long for readings after its end before it is called partial.
 _ENERGY_PATIENCE_S = 3.0
-#: Agents have this long to say good-bye; one that has not even joined is not waited for.
-_FAREWELL_S = 6.0
-_MAX_NAGS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class RunClock:
-    """Run time: seconds since the run began, monotonic; virtual seconds when the GPUs are simulated."""
-
-    origin_s: float
-    scale: float = 1.0
-
-    def now_s(self) -> float:
-        """Run time now."""
-        return (time.monotonic() - self.origin_s) * self.scale
+#: Malformed markers written to the ledger one by one; the rest is counted.
+_MAX_MALFORMED_LOGGED = 20
 
 
 @dataclass(slots=True)
@@ -82,47 +66,41 @@ class Session:
         self.policy = Policy.from_dict(config["policy"])
         self.clock = RunClock(config["origin_s"], config["time_scale"])
         self.ledger = LedgerWriter(Path(config["run_folder"]))
+        self.voice = Voice(self.ledger, self.clock)
         self.nodes = Nodes(config["nodes"])
-        self.energy = AllocationEnergy()
+        self.energy = Allocation()
         self.tracker = UpdateTracker()
         self.steering = Steering()
-        self.orders = Orders(self.nodes, self.steering, self.log, self.say_once)
-        self.pilot = Pilot(
-            config, self.policy, self.nodes, self.energy, self.steering, self.log, self.say_once
-        )
+        self.orders = Orders(self.nodes, self.steering, self.clock, self.voice)
+        self.pilot = Pilot(config, self.policy, self.nodes, self.energy, self.steering, self.voice)
         self.pilot.not_honoured = self.orders.take_not_honoured
         self.selector = selectors.DefaultSelector()
+        self.watch = NodeWatch(
+            config,
+            self.selector,
+            self.nodes,
+            self.energy,
+            self.orders,
+            self.clock,
+            self.voice,
+            self._parse,
+            self._bad_lines,
+            self._nodes_changed,
+        )
         self.progress = Progress()
         self.closed: deque[Closed] = deque()
         self.counts = {"received": 0, "malformed": 0, "lost": 0}
         self.end: dict[str, Any] | None = None
-        self._said: set[str] = set()
         self._samples_due: list[float] = []
-        self._timers = {"ping": 0.0, "tick": 0.0, "sample": 0.0}
-        self._update_lengths: deque[float] = deque(maxlen=10)
+        self._timers = {"second": 0.0, "tick": 0.0, "sample": 0.0}
         self._doing = True
         self._launcher_rest = b""
-
-    # -- telling --------------------------------------------------------------------------------------------
-
-    def log(self, event: str, **fields: Any) -> None:
-        """One line in the ledger, stamped with run time unless it brings its own."""
-        self.ledger.append({"ev": event, "t_s": self.clock.now_s(), **fields})
-
-    def say_once(self, key: str, text: str) -> None:
-        """One message on stderr per kind of trouble, and in the ledger."""
-        if key in self._said:
-            return
-        self._said.add(key)
-        self.log("event", kind="warning", text=text, key=key)
-        if len(self._said) <= _MAX_NAGS:
-            say(text)
 
     # -- the loop -------------------------------------------------------------------------------------------
 
     def run(self) -> int:
         """Serve until the command has ended; 0 when everything of ours went well."""
-        self.log("start", **self.config["start"])
+        self.voice.log("start", **self.config["start"])
         private = Path(self.config["private_folder"])
         server = socket.socket(fileno=self.config["marker_fd"])
         self.markers = MarkerServer(private / SOCKET_NAME, self.selector, self._line, self._bad_lines, server)
@@ -137,8 +115,8 @@ class Session:
             )
         except OSError as error:
             self.door = None
-            self.log("event", kind="warning", text=f"no operator socket: {error}")
-        self._start_agents()
+            self.voice.log("event", kind="warning", text=f"no operator socket: {error}")
+        self.watch.start()
         while self._doing:
             for key, _ in self.selector.select(self._patience_s()):
                 key.data()
@@ -151,37 +129,14 @@ class Session:
             return 0.02 if self.config["time_scale"] == 1.0 else 0.002
         return 0.25
 
-    def _start_agents(self) -> None:
-        try:
-            self.nodes.start(agents_start.commands(self.config))
-        except OSError as error:
-            self.say_once("agents", f"the agents cannot be started ({error}); nothing is measured")
-            return
-        for link in self.nodes.links:
-            self.selector.register(
-                link.output_fd, selectors.EVENT_READ, lambda link=link: self._hear_agents(link)
-            )
-            self.selector.register(
-                link.error_fd, selectors.EVENT_READ, lambda link=link: self._hear_complaints(link)
-            )
-        threading.Thread(target=self._look_up_gpus, daemon=True).start()
-
-    def _look_up_gpus(self) -> None:
-        """Ask Slurm which GPUs the job has on each node, for agents without a broker."""
-        indices = agents_start.gpu_indices(self.config) or {}
-        self.nodes.broadcast({"op": "gpus", "indices": indices})
-
     def _tick(self) -> None:
         now = time.monotonic()
-        for link in self.nodes.links:
-            link.send()
-        if now >= self._timers["ping"]:
-            self._timers["ping"] = now + (_PING_PERIOD_S if self.nodes.joined else 0.1)
-            self.nodes.ping(self.clock.now_s())
+        self.watch.tick(now)
+        if now >= self._timers["second"]:
+            self._timers["second"] = now + 1.0
             complaint = self.markers.ensure()
             if complaint:
-                self.say_once("markers", complaint)
-            self._notice_silence(now)
+                self.voice.say_once("markers", complaint)
             self._show_progress()
         if now >= self._timers["tick"]:
             self._timers["tick"] = now + _TICK_PERIOD_S
@@ -192,9 +147,15 @@ class Session:
         self.orders.check(now)
         self._settle()
 
+    def _nodes_changed(self) -> None:
+        """Once every node has joined or cannot, it is known whether clocks can be controlled."""
+        if self.nodes.settled:
+            self.pilot.check_control()
+            self.orders.apply("control")
+
     def _log_totals(self) -> None:
         silent = [node.name for node in self.nodes.by_name.values() if node.state != "joined"]
-        self.log("tick", gpu_energy_j=self.energy.cumulative_j(), nodes_silent=silent)
+        self.voice.log("tick", gpu_energy_j=self.energy.cumulative_j(), nodes_silent=silent)
 
     def _show_progress(self) -> None:
         if self.tracker.updates_seen == 0 and not self.progress.is_terminal:
@@ -218,148 +179,6 @@ class Session:
                 self.end = {"status": status, "code": news["code"], "signal": news["signal"] or None}
                 self._doing = False
 
-    # -- agents ---------------------------------------------------------------------------------------------
-
-    def _hear_agents(self, link: Link) -> None:
-        try:
-            data = os.read(link.output_fd, 1 << 18)
-        except BlockingIOError:
-            return
-        if not data:
-            self.selector.unregister(link.output_fd)
-            if self._doing:
-                self._lose_all(link)
-            return
-        for message in link.decoder.feed(data):
-            try:
-                self._take(self.nodes.node(str(message["n"])), message)
-            except (KeyError, TypeError, ValueError) as error:
-                self.log("event", kind="warning", text=f"agent message passed over: {error!r}")
-
-    def _hear_complaints(self, link: Link) -> None:
-        try:
-            data = os.read(link.error_fd, 65536)
-        except BlockingIOError:
-            return
-        if not data:
-            self.selector.unregister(link.error_fd)
-            return
-        text = data.decode("utf-8", "replace").strip()
-        self.log("event", kind="agent_stderr", text=text[:2000])
-        errors = [line for line in text.splitlines() if "error" in line]
-        if self._doing and errors and not self.nodes.joined:
-            self.say_once("agent_stderr", f"while the agents start: {errors[-1][:300]}")
-
-    def _lose_all(self, link: Link) -> None:
-        try:
-            code = link.process.wait(1.0)
-        except Exception:
-            code = None
-        lost = [n for n in self.nodes.by_name.values() if n.state in ("expected", "joined")]
-        if len(self.nodes.links) > 1:
-            lost = [n for n in lost if n.name == self.nodes_of_link(link)]
-        for node in lost:
-            self._lose(node, f"its agent ended (code {code})")
-
-    def nodes_of_link(self, link: Link) -> str:
-        """The node of a local agent; links stand in the order of the expected nodes."""
-        return str(self.config["nodes"][self.nodes.links.index(link)])
-
-    def _lose(self, node: Node, reason: str) -> None:
-        had_joined = node.state == "joined"
-        node.state, node.reason = "lost" if had_joined else "not_measured", reason
-        self.log("node", **node.public())
-        last_s = node.energy.last_t_s if node.energy else None
-        self.log("event", kind="node_lost", node=node.name, text=reason, last_sample_s=last_s)
-        what = "is lost, its energy ends here" if had_joined else "is not measured"
-        self.say_once(f"node {node.name}", f"node {node.name} {what}: {reason}; the job goes on")
-        self._check_control()
-
-    def _notice_silence(self, now: float) -> None:
-        for node in self.nodes.joined:
-            if now - node.heard_at > SILENCE_S:
-                self._lose(node, f"silent for {now - node.heard_at:.0f} s")
-
-    def _take(self, node: Node, message: Message) -> None:
-        node.heard_at = time.monotonic()
-        kind = message["ev"]
-        if node.state == "lost" and kind in ("s", "pong"):
-            node.state, node.reason = "joined", None
-            self.log("node", **node.public())
-        if kind == "s":
-            self._sample(node, message)
-        elif kind == "m":
-            arrival_s = node.run_time_s(message["t"]) if node.offset_s is not None else self.clock.now_s()
-            sender = f"{node.name}/{message['from']}"
-            self._parse(message["line"].encode(), sender, message["real_s"], arrival_s)
-        elif kind == "pong":
-            sent_s = self.nodes.round_trips.get(message["re"])
-            if sent_s is not None:
-                node.take_pong(sent_s, self.clock.now_s(), message["t"])
-                while node.early:
-                    self._sample(node, node.early.popleft())
-        elif kind == "done":
-            self.orders.done(node.name, message)
-        elif kind == "join":
-            self._join(node, message)
-        elif kind == "not_measured":
-            node.state, node.reason = "not_measured", message["text"]
-            node.info = {"hostname": message.get("hostname")}
-            self.log("node", **node.public())
-            self._check_control()
-        elif kind == "bad_markers":
-            self._bad_lines(int(message["count"]))
-        elif kind == "bye":
-            node.farewell = message
-        elif kind == "note":
-            self._note(node, message)
-
-    def _note(self, node: Node, message: Message) -> None:
-        self.log("event", kind=message["kind"], node=node.name, text=message["text"])
-        if message["kind"] == "broker_lost":
-            self.say_once(f"broker {node.name}", f"{node.name}: {message['text']}")
-            self.orders.forget_applied()
-            self.orders.apply(self.clock.now_s(), "broker")
-
-    def _join(self, node: Node, message: Message) -> None:
-        node.state, node.reason, node.info = "joined", None, message
-        node.supported_mhz = tuple(message["clocks"])
-        node.energy = NodeEnergy(
-            node.name, [gpu["uuid"] for gpu in message["gpus"]], self.config["time_scale"]
-        )
-        self.energy.nodes[node.name] = node.energy
-        self.log("node", **node.public())
-        self._check_control()
-
-    def _check_control(self) -> None:
-        if self.nodes.settled:
-            self.pilot.check_control()
-            self.orders.apply(self.clock.now_s(), "control")
-
-    def _sample(self, node: Node, message: Message) -> None:
-        if node.energy is None:
-            return
-        if node.offset_s is None:
-            node.early.append(message)
-            return
-        rows = [None if row is None else GpuSample(int(message["t"]), *row) for row in message["g"]]
-        for notice in node.energy.add(node.run_time_s(message["t"]), rows):
-            self._tell(node, notice)
-        self.orders.verify(node, rows, self.clock.now_s())
-
-    def _tell(self, node: Node, notice: Notice) -> None:
-        self.log(
-            "event",
-            kind=notice.kind,
-            node=node.name,
-            uuid=notice.uuid or None,
-            text=notice.text,
-            at_s=notice.t_s,
-        )
-        if notice.kind != "gpu_back":
-            name = notice.uuid or node.name
-            self.say_once(f"{notice.kind} {node.name}", f"{node.name} {name}: {notice.text}")
-
     # -- markers --------------------------------------------------------------------------------------------
 
     def _line(self, sender: str, line: bytes) -> None:
@@ -367,15 +186,17 @@ class Session:
 
     def _bad_lines(self, count: int) -> None:
         self.counts["malformed"] += count
-        self.say_once("malformed", "a marker was not understood and passed over (more are only counted)")
+        self.voice.say_once(
+            "malformed", "a marker was not understood and passed over (more are only counted)"
+        )
 
     def _parse(self, line: bytes, sender: str, real_s: float, arrival_s: float) -> None:
         self.counts["received"] += 1
         try:
             marker = parse(line, sender, real_s, arrival_s, self.config["time_scale"])
         except MarkerError as error:
-            if self.counts["malformed"] < _MAX_NAGS:
-                self.log("event", kind="markers_malformed", text=str(error)[:300])
+            if self.counts["malformed"] < _MAX_MALFORMED_LOGGED:
+                self.voice.log("event", kind="markers_malformed", text=str(error)[:300])
             self._bad_lines(1)
             return
         self._mark(marker)
@@ -391,7 +212,7 @@ class Session:
             fields = {
                 key: value for key, value in marker.fields.items() if key not in ("v", "ev", "t", "t_s")
             }
-            self.log(marker.event, **fields)
+            self.voice.log(marker.event, **fields)
             if marker.event == "run":
                 self.pilot.told(marker)
 
@@ -404,7 +225,7 @@ class Session:
         if edge.opened is not None:
             self.pilot.boundary(edge.t_s)
         if edge.begins:
-            self.orders.apply(self.clock.now_s(), edge.phase)
+            self.orders.apply(edge.phase)
         if edge.closed is not None:
             self.closed.append(Closed(edge.closed, now))
         if now >= self._timers["sample"]:  # too frequent readings come back empty
@@ -444,7 +265,7 @@ class Session:
             following_begin_s=following.begin_s if following is not None and not self.closed else None,
             now_s=self.clock.now_s(),
         )
-        self.orders.apply(self.clock.now_s(), "plan")
+        self.orders.apply("plan")
         self._log_totals()
         oldest_s = self.closed[0].update.begin_s if self.closed else (following.begin_s if following else 0.0)
         self.energy.forget_before(oldest_s)
@@ -456,7 +277,7 @@ class Session:
     def _answer_operator(self, operation: str) -> dict[str, Any]:
         if operation in ("hold", "resume"):
             self.pilot.hold(operation == "hold", self.clock.now_s())
-            self.orders.apply(self.clock.now_s(), operation)
+            self.orders.apply(operation)
         elif operation != "status":
             return {"error": f"unknown op {operation!r}; known are status, hold, resume"}
         return self.pilot.status(self.tracker.updates_seen, self.clock.now_s())
@@ -464,11 +285,12 @@ class Session:
     # -- the end --------------------------------------------------------------------------------------------
 
     def _finish(self) -> int:
-        threading.Thread(target=_show_life, daemon=True).start()
+        threading.Thread(target=ending.show_life, daemon=True).start()
         self.progress.close()
         self.markers.drain()
         ended_s = self.clock.now_s()
-        self._say_good_bye()
+        self.watch.ending = True
+        ending.say_good_bye(self.nodes, self.selector)
         last = self.tracker.finish(ended_s)
         if last is not None:
             complete = last.begun("training") and all(o.complete for o in last.occurrences)
@@ -485,86 +307,25 @@ class Session:
             self.door.close()
         self.ledger.close()
         shutil.rmtree(self.config["private_folder"], ignore_errors=True)
-        return self._report()
-
-    def _say_good_bye(self) -> None:
-        """Let the agents reset and read for the last time; bounded, and nothing of ours is left running."""
-        self.nodes.broadcast({"op": "end"})
-        joined = self.nodes.joined
-        deadline = time.monotonic() + (_FAREWELL_S if joined else 0.0)
-        while time.monotonic() < deadline and not all(node.farewell for node in joined):
-            for key, _ in self.selector.select(0.02):
-                if key.fd != 0:
-                    key.data()
-            for link in self.nodes.links:
-                link.send()
-        for link in self.nodes.links:
-            link.close_input()
-        for link in self.nodes.links:
-            agents_start.reap(link, patient=bool(joined))
+        folder = Path(self.config["run_folder"])
+        return ending.report(folder, self.policy.report.formats, markers_came=bool(self.counts["received"]))
 
     def _log_end(self, ended_s: float) -> None:
-        end = self.end or {}
         for node in self.nodes.joined:
-            self.log("node", **node.public())  # once more: by now the offset of its clock is known
-        measured = {u: m.measured_s for n in self.energy.nodes.values() for u, m in n.meters.items()}
+            self.voice.log("node", **node.public())  # once more: by now the offset of its clock is known
         if self.counts["lost"]:
-            self.log("event", kind="markers_lost", text=f"{self.counts['lost']} markers could not be sent")
+            self.voice.log("event", kind="markers_lost", text=f"{self.counts['lost']} markers were not sent")
         if self.tracker.odd:
-            self.log("event", kind="markers_odd", text=json.dumps(dict(self.tracker.odd)))
+            self.voice.log("event", kind="markers_odd", text=json.dumps(dict(self.tracker.odd)))
         if self.ledger.failure is not None:
             say(f"{self.ledger.path}: {self.ledger.failure}; {self.ledger.lost_lines} lines are missing")
-        self.log(
+        self.voice.log(
             "end",
-            time_unix_s=time.time(),
-            run_s=ended_s,
-            exit_code=end.get("code"),
-            signal=end.get("signal"),
-            status=end.get("status", "launcher_lost"),
-            gpu_energy_j=self.energy.cumulative_j(),
-            gpu_coverage={u: min(1.0, s / ended_s) if ended_s > 0 else None for u, s in measured.items()},
-            resets=self._resets(),
+            **ending.end_event(self.end, ended_s, self.nodes, self.energy, self.orders),
             markers=dict(self.counts),
             updates=self.tracker.updates_seen,
             control=self.steering.off_reason,
         )
-
-    def _resets(self) -> dict[str, Any]:
-        resets: dict[str, Any] = {}
-        for node in self.nodes.by_name.values():
-            if node.farewell is None:
-                unknown = node.state in ("joined", "lost") and node.controllable
-                resets[node.name] = {"ok": None if unknown else True, "failures": [], "unknown": unknown}
-            else:
-                failures = self.orders.reset_failures.get(node.name, [])
-                left = bool(node.farewell.get("left_locked"))
-                resets[node.name] = {"ok": not left and not failures, "failures": failures, "unknown": False}
-        return resets
-
-    def _report(self) -> int:
-        folder = Path(self.config["run_folder"])
-        try:
-            from eerl_launch.report import write_report
-
-            paths = write_report(folder, self.policy.report.formats)
-        except Exception as error:
-            say(f"the report failed ({error!r}); the ledger is complete: eerl report {folder}")
-            return 1
-        if not self.counts["received"]:
-            say('no markers came, so only the whole job is measured; see README, "Markers"')
-        for line in [*paths.summary.splitlines(), f"report: {folder}"]:
-            say(line)
-        return 0
-
-
-def _show_life() -> None:
-    """A byte a second to the launcher while the end takes its time."""
-    while True:
-        try:
-            os.write(1, b".")
-        except OSError:
-            return
-        time.sleep(1.0)
 
 
 def main() -> int:
@@ -591,7 +352,7 @@ def main() -> int:
         return session.run()
     except Exception as error:
         session.progress.close()
-        session.log("event", kind="session_failed", text=repr(error))
+        session.voice.log("event", kind="session_failed", text=repr(error))
         if os.environ.get("EERL_DEBUG"):
             raise
         say(f"the session failed ({error!r}); clocks are handed back, the command goes on unmeasured")

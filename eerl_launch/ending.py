@@ -1,0 +1,95 @@
+"""The end of a run: agents say good-bye within bounds, the ledger gets its last line, the report is made."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eerl_launch import agents_start
+from eerl_launch.energy import Allocation
+from eerl_launch.nodes import Nodes
+from eerl_launch.orders import Orders
+from eerl_launch.telling import say
+
+#: Agents have this long to say good-bye; one that has not even joined is not waited for.
+_FAREWELL_S = 6.0
+
+
+def say_good_bye(nodes: Nodes, selector: selectors.BaseSelector) -> None:
+    """Let the agents reset and read for the last time; bounded, and nothing of ours is left running."""
+    nodes.broadcast({"op": "end"})
+    joined = nodes.joined
+    deadline = time.monotonic() + (_FAREWELL_S if joined else 0.0)
+    while time.monotonic() < deadline and not all(node.farewell for node in joined):
+        for key, _ in selector.select(0.02):
+            if key.fd != 0:  # the launcher has nothing more to say
+                key.data()
+        for link in nodes.links:
+            link.send()
+    for link in nodes.links:
+        link.close_input()
+    for link in nodes.links:
+        agents_start.reap(link, patient=bool(joined))
+
+
+def end_event(
+    end: Mapping[str, Any] | None, ended_s: float, nodes: Nodes, energy: Allocation, orders: Orders
+) -> dict[str, Any]:
+    """The fields of the ledger's ``end`` that the nodes know."""
+    meters = {uuid: m for node in energy.nodes.values() for uuid, m in node.meters.items()}
+    end = end or {"status": "launcher_lost", "code": None, "signal": None}
+    return {
+        "time_unix_s": time.time(),
+        "run_s": ended_s,
+        "exit_code": end["code"],
+        "signal": end["signal"],
+        "status": end["status"],
+        "gpu_energy_j": energy.cumulative_j(),
+        "gpu_coverage": {
+            uuid: min(1.0, meter.measured_s / ended_s) if ended_s > 0 else None
+            for uuid, meter in meters.items()
+        },
+        "gpu_estimated_j": {uuid: meter.estimated_j for uuid, meter in meters.items() if meter.estimated_j},
+        "resets": {node.name: _reset(nodes, orders, node.name) for node in nodes.by_name.values()},
+    }
+
+
+def _reset(nodes: Nodes, orders: Orders, name: str) -> dict[str, Any]:
+    """Whether a node's clocks came home, as far as its agent could tell."""
+    node = nodes.by_name[name]
+    if node.farewell is None:
+        unknown = node.state in ("joined", "lost") and node.controllable
+        return {"ok": None if unknown else True, "failures": [], "unknown": unknown}
+    failures = orders.reset_failures.get(name, [])
+    left = bool(node.farewell.get("left_locked"))
+    return {"ok": not left and not failures, "failures": failures, "unknown": False}
+
+
+def report(folder: Path, formats: Sequence[str], *, markers_came: bool) -> int:
+    """Make the report and tell where it is; 0 when it was made."""
+    try:
+        from eerl_launch.report import write_report
+
+        paths = write_report(folder, formats)
+    except Exception as error:
+        say(f"the report failed ({error!r}); the ledger is complete: eerl report {folder}")
+        return 1
+    if not markers_came:
+        say('no markers came, so only the whole job is measured; see README, "Markers"')
+    for line in [*paths.summary.splitlines(), f"report: {folder}"]:
+        say(line)
+    return 0
+
+
+def show_life() -> None:
+    """A byte a second to the launcher while the end takes its time; for a thread of its own."""
+    while True:
+        try:
+            os.write(1, b".")
+        except OSError:
+            return
+        time.sleep(1.0)
