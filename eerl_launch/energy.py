@@ -1,123 +1,43 @@
-"""Energy of each GPU over time: cumulative joules from counter samples, interpolated between them.
+"""Energy and state of all GPUs over time: joules between any two instants, and what the samples say of a stretch.
 
-The counter (``nvmlDeviceGetTotalEnergyConsumption``, mJ since the driver was loaded) is the truth where it is
-offered; where it is not, power samples are integrated by trapezoid and the result is called estimated. A counter
-that restarts (driver reload, GPU reset) or jumps closes its segment: the gap is bridged with power and reported,
-never subtracted. All times are run time in seconds.
+Energy is interpolated on each GPU's own curve (see :mod:`eerl_launch.meter`). Clocks, load and event reasons are
+kept as running sums per node, so that any stretch of any length costs two look-ups a node: the session is one
+thread, and a long update of a large job has millions of readings. All times are run time in seconds.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from eerl_launch.devices.base import GpuSample
+from eerl_launch.meter import MAX_GAP_S, Meter
+from eerl_launch.meter import Notice as Notice
 
-_NAN = float("nan")
-#: No GPU or superchip module draws more (GB300 module limit: 2900 W); a faster counter is not counting joules.
-_MAX_POWER_W = 5000.0
-#: Neighbouring samples further apart than this leave an edge between them uncertain; it is then reported.
-MAX_GAP_S = 3.0
-#: Samples kept per node before the older half is thinned; edges already used do not need them.
+#: Samples kept per node before every other one of the older half goes.
 _MAX_SAMPLES = 6000
+#: A node this many gaps behind the newest one has fallen silent; nobody waits for its readings.
+_SILENT_GAPS = 2
 
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something about a GPU that the report must tell."""
-
-    kind: str
-    uuid: str
-    t_s: float
-    text: str
-
-
-class _Meter:
-    """One GPU's counter readings turned into joules since the first of them."""
-
-    def __init__(self, uuid: str) -> None:
-        self.uuid = uuid
-        self.energy_j: float | None = None
-        self.estimated_j = 0.0
-        self.lost_at_s: float | None = None
-        self.measured_s = 0.0
-        self.fresh = False
-        self._last_t_s: float | None = None
-        self._last_mj: int | None = None
-        self._last_w: float | None = None
-        self._told_estimated = False
-
-    def read(self, t_s: float, sample: GpuSample | None) -> list[Notice]:
-        """Take one sample in; None where the GPU gave nothing."""
-        if sample is None or (sample.energy_mj is None and sample.power_mw is None):
-            return self._missing(t_s, sample)
-        notices = []
-        if self.lost_at_s is not None:
-            notices.append(Notice("gpu_back", self.uuid, t_s, "answers again"))
-            self.lost_at_s = None
-        power_w = None if sample.power_mw is None else sample.power_mw / 1000.0
-        step_s = 0.0 if self._last_t_s is None else t_s - self._last_t_s
-        # The counter is published about every 100 ms: an equal reading is the old one, not "no energy used".
-        self.fresh = sample.energy_mj is None or sample.energy_mj != self._last_mj or step_s > MAX_GAP_S
-        if not self.fresh:
-            return notices
-        if self.energy_j is None:
-            self.energy_j = 0.0
-        elif sample.energy_mj is not None and self._last_mj is not None:
-            notices += self._count(t_s, sample.energy_mj, step_s, power_w)
-        else:
-            notices += self._integrate(t_s, step_s, power_w)
-        self.measured_s += step_s
-        self._last_t_s = t_s
-        self._last_mj = sample.energy_mj
-        self._last_w = power_w if power_w is not None else self._last_w
-        return notices
-
-    def _missing(self, t_s: float, sample: GpuSample | None) -> list[Notice]:
-        if sample is None or sample.error_code is None or self.lost_at_s is not None:
-            return []
-        self.lost_at_s = t_s
-        return [Notice("gpu_lost", self.uuid, t_s, f"cannot be read (NVML code {sample.error_code})")]
-
-    def _count(self, t_s: float, energy_mj: int, step_s: float, power_w: float | None) -> list[Notice]:
-        delta_j = (energy_mj - (self._last_mj or 0)) / 1000.0
-        # One counter period (100 ms) of slack: a publication can fall between two close samples.
-        if 0.0 <= delta_j <= _MAX_POWER_W * (step_s + 0.2):
-            self.energy_j = (self.energy_j or 0.0) + delta_j
-            return []
-        bridged_j = self._bridge_j(step_s, power_w)
-        text = f"energy counter went from {self._last_mj} to {energy_mj} mJ; "
-        text += f"{step_s:.1f} s bridged with {bridged_j:.0f} J from power samples"
-        return [Notice("counter_restart", self.uuid, t_s, text)]
-
-    def _integrate(self, t_s: float, step_s: float, power_w: float | None) -> list[Notice]:
-        self._bridge_j(step_s, power_w)
-        if self._told_estimated:
-            return []
-        self._told_estimated = True
-        return [Notice("energy_estimated", self.uuid, t_s, "no energy counter: power samples are integrated")]
-
-    def _bridge_j(self, step_s: float, power_w: float | None) -> float:
-        known = [w for w in (self._last_w, power_w) if w is not None]
-        bridged_j = sum(known) / len(known) * step_s if known else 0.0
-        self.energy_j = (self.energy_j or 0.0) + bridged_j
-        self.estimated_j += bridged_j
-        return bridged_j
+#: Clock-event reasons (nvml.h). HwSlowdown 0x8 is left out: it is also reported during a switch of ours.
+POWER_CAP = 0x4
+THERMAL_OR_HARDWARE = 0x20 | 0x40 | 0x80
 
 
 @dataclass(slots=True)
 class PhaseStatistics:
-    """What the samples inside some intervals say about one group of GPUs."""
+    """What the samples inside some intervals say about one group of GPUs; a sample is of one GPU."""
 
     samples: int = 0
+    util_samples: int = 0
     busy_samples: int = 0
-    achieved_mhz_sum: float = 0.0
     achieved_samples: int = 0
+    achieved_mhz_sum: float = 0.0
+    reason_samples: int = 0
     capped_samples: int = 0
     slowed_samples: int = 0
-    util_samples: int = 0
 
     @property
     def achieved_mhz(self) -> float | None:
@@ -132,125 +52,119 @@ class PhaseStatistics:
     @property
     def capped_fraction(self) -> float | None:
         """Share of samples in which a power cap held the clock down."""
-        return self.capped_samples / self.samples if self.samples else None
+        return self.capped_samples / self.reason_samples if self.reason_samples else None
 
     @property
     def slowed_fraction(self) -> float | None:
         """Share of samples in which heat or hardware protection held the clock down."""
-        return self.slowed_samples / self.samples if self.samples else None
+        return self.slowed_samples / self.reason_samples if self.reason_samples else None
 
 
-#: Clock-event reasons (nvml.h). HwSlowdown 0x8 is left out: it is also reported during a switch of ours.
-POWER_CAP = 0x4
-THERMAL_OR_HARDWARE = 0x20 | 0x40 | 0x80
+#: Running sums per sample of a node, in the order of PhaseStatistics.
+_COLUMNS = tuple(PhaseStatistics.__dataclass_fields__)
+_WIDTH = len(_COLUMNS)
 
 
 class NodeEnergy:
-    """The samples of one node and the joules of each of its GPUs between any two instants covered by them."""
+    """The samples of one node: a meter for each of its GPUs, and running sums of what they were doing."""
 
     def __init__(self, node: str, uuids: Sequence[str], time_scale: float = 1.0) -> None:
         self.node = node
-        self._max_gap_s = MAX_GAP_S * time_scale
+        self.max_gap_s = MAX_GAP_S * time_scale
         self.uuids = tuple(uuids)
-        self.meters = {uuid: _Meter(uuid) for uuid in self.uuids}
-        self._times: list[float] = []
-        self._energy: list[array[float]] = []  # one row a sample: joules by GPU, NaN where unknown
-        self._state: list[tuple[tuple[int | None, int | None, int | None], ...]] = []  # mhz, util, reasons
+        self.meters = {uuid: Meter(uuid, self.max_gap_s) for uuid in self.uuids}
+        self._times = array("d")
+        self._sums = array("d")  # _WIDTH values a sample, each the sum over all samples so far
+        self._running = [0.0] * _WIDTH
+        self._forgotten = [0.0] * _WIDTH  # the sums before the oldest sample kept
 
     @property
     def last_t_s(self) -> float:
         """Run time of the newest sample, or minus infinity."""
         return self._times[-1] if self._times else float("-inf")
 
-    @property
-    def first_t_s(self) -> float:
-        """Run time of the oldest sample kept, or plus infinity."""
-        return self._times[0] if self._times else float("inf")
-
     def covered(self, t_s: float) -> bool:
-        """Whether every GPU that is not lost has a fresh reading at or after ``t_s``."""
-        begin = bisect_left(self._times, t_s)
-        rows = self._energy[begin:]
-        return bool(rows) and all(
-            self.meters[uuid].lost_at_s is not None or any(row[gpu] == row[gpu] for row in rows)
-            for gpu, uuid in enumerate(self.uuids)
+        """Whether every GPU that answers has a fresh reading at or after ``t_s``."""
+        return self.last_t_s >= t_s and all(
+            meter.curve.last_t_s >= t_s or meter.absent for meter in self.meters.values()
         )
 
     def add(self, t_s: float, samples: Sequence[GpuSample | None]) -> list[Notice]:
-        """Take in one sample of every GPU (in the order of ``uuids``); what the report must tell of it."""
+        """Take in one sample of every GPU (in the order of ``uuids``); what the report must tell of it.
+
+        A sample that is not later than the last one is passed over: the estimate of a node's clock has moved.
+        """
         notices: list[Notice] = []
         if t_s <= self.last_t_s:
             return notices
         gap_s = t_s - self.last_t_s
-        if self._max_gap_s < gap_s < float("inf"):
+        if self.max_gap_s < gap_s < float("inf"):
             notices.append(Notice("sample_gap", "", t_s, f"no samples from {self.node} for {gap_s:.1f} s"))
-        row = array("d")
         for uuid, sample in zip(self.uuids, samples, strict=True):
-            meter = self.meters[uuid]
-            notices += meter.read(t_s, sample)
-            known = meter.fresh and meter.lost_at_s is None and sample is not None
-            row.append(meter.energy_j if known and meter.energy_j is not None else _NAN)
+            notices += self.meters[uuid].read(t_s, sample)
+            if sample is not None:
+                self._sum_up(sample)
         self._times.append(t_s)
-        self._energy.append(row)
-        self._state.append(
-            tuple(
-                (None, None, None) if sample is None else (sample.sm_mhz, sample.util_pct, sample.reasons)
-                for sample in samples
-            )
-        )
+        self._sums.extend(self._running)
         if len(self._times) > _MAX_SAMPLES:
             self._thin()
         return notices
 
+    def _sum_up(self, sample: GpuSample) -> None:
+        running = self._running
+        running[0] += 1
+        if sample.util_pct is not None:
+            running[1] += 1
+            running[2] += sample.util_pct > 0
+        if sample.sm_mhz is not None and sample.util_pct != 0:  # of unknown use: taken as busy
+            running[3] += 1
+            running[4] += sample.sm_mhz
+        if sample.reasons is not None:
+            running[5] += 1
+            running[6] += bool(sample.reasons & POWER_CAP)
+            running[7] += bool(sample.reasons & THERMAL_OR_HARDWARE)
+
     def _thin(self) -> None:
-        """Drop every other sample of the older half: power is steady inside a phase, and edges are recent."""
+        """Drop every other sample of the older half: sums stay right, their edges become coarser."""
         half = len(self._times) // 2
-        self._times[:half] = self._times[:half:2]
-        self._energy[:half] = self._energy[:half:2]
-        self._state[:half] = self._state[:half:2]
+        times, sums = self._times, self._sums
+        self._times = times[:half:2] + times[half:]
+        kept = array("d")
+        for i in range(0, half, 2):
+            kept += sums[i * _WIDTH : (i + 1) * _WIDTH]
+        self._sums = kept + sums[half * _WIDTH :]
 
     def forget_before(self, t_s: float) -> None:
-        """Drop samples that no edge at or after ``t_s`` needs."""
-        keep = max(0, bisect_right(self._times, t_s) - 1)
-        if keep:
-            del self._times[:keep], self._energy[:keep], self._state[:keep]
-
-    def energy_at_j(self, t_s: float, gpu: int) -> float | None:
-        """Joules of GPU number ``gpu`` from its first sample to ``t_s``; None outside what was sampled."""
-        right = bisect_left(self._times, t_s)
-        if right < len(self._times) and self._times[right] == t_s:
-            exact = self._energy[right][gpu]
-            return exact if exact == exact else None
-        before = next(
-            (i for i in range(right - 1, -1, -1) if self._energy[i][gpu] == self._energy[i][gpu]), None
-        )
-        after = next(
-            (i for i in range(right, len(self._times)) if self._energy[i][gpu] == self._energy[i][gpu]), None
-        )
-        if before is None or after is None:
-            return None
-        t0, t1 = self._times[before], self._times[after]
-        e0, e1 = self._energy[before][gpu], self._energy[after][gpu]
-        return e0 + (e1 - e0) * (t_s - t0) / (t1 - t0)
+        """Drop what no instant at or after ``t_s`` needs."""
+        keep = bisect_right(self._times, t_s) - 1
+        if keep > 0:
+            self._forgotten = list(self._sums[(keep - 1) * _WIDTH : keep * _WIDTH])
+            del self._times[:keep], self._sums[: keep * _WIDTH]
+        for meter in self.meters.values():
+            meter.curve.forget_before(t_s)
 
     def between_j(self, begin_s: float, end_s: float) -> dict[str, float | None]:
         """Joules of every GPU between two instants; None where an edge is not covered."""
         result: dict[str, float | None] = {}
-        for gpu, uuid in enumerate(self.uuids):
-            begin_j, end_j = self.energy_at_j(begin_s, gpu), self.energy_at_j(end_s, gpu)
+        for uuid, meter in self.meters.items():
+            begin_j, end_j = meter.curve.at(begin_s), meter.curve.at(end_s)
             result[uuid] = None if begin_j is None or end_j is None else max(0.0, end_j - begin_j)
         return result
 
-    def rows_between(
-        self, begin_s: float, end_s: float
-    ) -> Iterator[tuple[tuple[int | None, int | None, int | None], ...]]:
-        """Clock, utilisation and event reasons of every GPU at each sample in [begin, end)."""
-        yield from self._state[bisect_left(self._times, begin_s) : bisect_left(self._times, end_s)]
+    def add_statistics(self, begin_s: float, end_s: float, total: list[float]) -> None:
+        """Add the sums over the samples in [begin, end) to ``total``."""
+        first, last = bisect_left(self._times, begin_s), bisect_left(self._times, end_s)
+        if last <= first:
+            return
+        newest = (last - 1) * _WIDTH
+        before = self._sums[(first - 1) * _WIDTH : first * _WIDTH] if first else self._forgotten
+        for column in range(_WIDTH):
+            total[column] += self._sums[newest + column] - before[column]
 
 
 @dataclass(slots=True)
 class Allocation:
-    """Energy of all nodes; ``expected_nodes`` that never joined make every total partial."""
+    """Energy and state of all nodes that joined."""
 
     nodes: dict[str, NodeEnergy] = field(default_factory=dict)
 
@@ -265,31 +179,29 @@ class Allocation:
         """Joules of every GPU since its first sample."""
         return {uuid: meter.energy_j for node in self.nodes.values() for uuid, meter in node.meters.items()}
 
+    @property
+    def estimating(self) -> bool:
+        """Whether the energy of any GPU comes from power samples now."""
+        return any(meter.estimating for node in self.nodes.values() for meter in node.meters.values())
+
     def statistics(self, intervals: Sequence[tuple[float, float]]) -> PhaseStatistics:
         """Achieved clock, busy share and event reasons over the samples inside ``intervals``."""
-        result = PhaseStatistics()
+        total = [0.0] * _WIDTH
         for node in self.nodes.values():
             for begin_s, end_s in intervals:
-                for row in node.rows_between(begin_s, end_s):
-                    for mhz, util, reasons in row:
-                        result.samples += 1
-                        busy = util is None or util > 0
-                        if util is not None:
-                            result.util_samples += 1
-                            result.busy_samples += busy
-                        if mhz is not None and busy:
-                            result.achieved_mhz_sum += mhz
-                            result.achieved_samples += 1
-                        if reasons is not None:
-                            result.capped_samples += bool(reasons & POWER_CAP)
-                            result.slowed_samples += bool(reasons & THERMAL_OR_HARDWARE)
-        return result
+                node.add_statistics(begin_s, end_s, total)
+        counts = {name: int(value) for name, value in zip(_COLUMNS, total, strict=True)}
+        return PhaseStatistics(**counts)
 
     def covered(self, t_s: float) -> bool:
-        """Whether every GPU that answers has a fresh counter reading at or after ``t_s``."""
-        return all(node.covered(t_s) for node in self.nodes.values())
+        """Whether every GPU that answers has a fresh reading at or after ``t_s``; silent nodes do not answer."""
+        newest_s = max((node.last_t_s for node in self.nodes.values()), default=0.0)
+        return all(
+            node.covered(t_s) or newest_s - node.last_t_s > _SILENT_GAPS * node.max_gap_s
+            for node in self.nodes.values()
+        )
 
     def forget_before(self, t_s: float) -> None:
-        """Drop samples that no edge at or after ``t_s`` needs."""
+        """Drop what no instant at or after ``t_s`` needs."""
         for node in self.nodes.values():
             node.forget_before(t_s)
