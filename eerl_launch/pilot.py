@@ -56,6 +56,16 @@ class Pilot:
         self._held_in_update = False
         self.not_honoured: Callable[[], bool] = lambda: False
 
+    @property
+    def controller(self) -> Controller | None:
+        """The controller, once there is one."""
+        return self._controller
+
+    @property
+    def total_updates(self) -> int | None:
+        """How many updates the run will have, as far as anybody said."""
+        return self._total_updates
+
     # -- what the run is ------------------------------------------------------------------------------------
 
     def told(self, marker: Marker) -> None:
@@ -275,7 +285,7 @@ class Pilot:
         left_s = float(end_unix_s) - float(self._config["start"]["time_unix_s"]) - now_s
         return max(0.0, left_s)
 
-    # -- operators and progress -----------------------------------------------------------------------------
+    # -- operators ------------------------------------------------------------------------------------------
 
     def hold(self, on: bool, now_s: float) -> None:
         """Hand the clocks to the governor until resume, or take them back."""
@@ -288,57 +298,6 @@ class Pilot:
         )
         if self._steering.plan is not None:
             self._steering.adopt(self._steering.plan, now_s)
-
-    def status(self, updates_seen: int, now_s: float) -> dict[str, Any]:
-        """What ``eerl status`` shows."""
-        plan = self._steering.plan
-        saving = self._controller.saving if self._controller is not None else None
-        return {
-            "run_id": self._config["run_id"],
-            "elapsed_s": now_s,
-            "updates": updates_seen,
-            "total_updates": self._total_updates,
-            "state": self._controller.state.name if self._controller is not None else "WAITING",
-            "hold": self._steering.hold,
-            "control_off": self._steering.off_reason,
-            "plan": None
-            if plan is None
-            else {
-                "plan_id": plan.plan_id,
-                "generation_mhz": plan.generation_mhz,
-                "training_mhz": plan.training_mhz,
-                "reason": plan.reason.name,
-                "note": plan.note,
-            },
-            "applied_mhz": self._steering.applied_mhz,
-            "nodes": {node.name: node.state for node in self._nodes.by_name.values()},
-            "gpus": self._nodes.gpu_count(),
-            "energy_saving_pct": None
-            if saving is None or saving.energy_saving is None
-            else 100 * saving.energy_saving,
-            "throughput_change_pct": None if saving is None else 100 * saving.throughput_change,
-            "simulated": self._config["start"]["simulated"],
-        }
-
-    def progress(self, updates_seen: int, now_s: float) -> tuple[str, str]:
-        """State and line for the terminal."""
-        status = self.status(updates_seen, now_s)
-        total = status["total_updates"]
-        state = "HOLD" if status["hold"] else status["state"]
-        if status["control_off"]:
-            state = "MEASURING"
-        parts = [] if not status["simulated"] else [f"SIMULATED GPUs ({status['simulated']})"]
-        parts += [state.lower(), f"update {updates_seen}" + (f"/{total}" if total else "")]
-        plan = status["plan"]
-        if plan is not None and not status["control_off"]:
-            words = [
-                f"{mhz} MHz" if mhz else "governor" for mhz in (plan["generation_mhz"], plan["training_mhz"])
-            ]
-            parts.append(f"generation {words[0]}, training {words[1]}")
-        if status["energy_saving_pct"] is not None:
-            parts.append(f"energy/token {-status['energy_saving_pct']:+.1f} %")
-            parts.append(f"throughput {status['throughput_change_pct']:+.1f} %")
-        return state, " · ".join(parts)
 
 
 def _import_controller() -> None:

@@ -37,6 +37,7 @@ from eerl_launch.pilot import Pilot
 from eerl_launch.policy import Policy
 from eerl_launch.progress import Progress
 from eerl_launch.sockets import SOCKET_NAME
+from eerl_launch.status import Status
 from eerl_launch.steering import Steering
 from eerl_launch.telling import RunClock, Voice, say
 from eerl_launch.updates import Edge, Update, UpdateTracker
@@ -74,6 +75,7 @@ class Session:
         self.orders = Orders(self.nodes, self.steering, self.clock, self.voice)
         self.pilot = Pilot(config, self.policy, self.nodes, self.energy, self.steering, self.voice)
         self.pilot.not_honoured = self.orders.take_not_honoured
+        self.status = Status(config, self.nodes, self.steering, self.pilot)
         self.selector = selectors.DefaultSelector()
         self.watch = NodeWatch(
             config,
@@ -160,7 +162,7 @@ class Session:
     def _show_progress(self) -> None:
         if self.tracker.updates_seen == 0 and not self.progress.is_terminal:
             return
-        state, line = self.pilot.progress(self.tracker.updates_seen, self.clock.now_s())
+        state, line = self.status.progress(self.tracker.updates_seen, self.clock.now_s())
         self.progress.show(state, line)
 
     # -- the launcher ---------------------------------------------------------------------------------------
@@ -280,7 +282,7 @@ class Session:
             self.orders.apply(operation)
         elif operation != "status":
             return {"error": f"unknown op {operation!r}; known are status, hold, resume"}
-        return self.pilot.status(self.tracker.updates_seen, self.clock.now_s())
+        return self.status.fields(self.tracker.updates_seen, self.clock.now_s())
 
     # -- the end --------------------------------------------------------------------------------------------
 

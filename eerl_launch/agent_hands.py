@@ -1,0 +1,157 @@
+"""An agent's device calls, off its main thread: a call that hangs in the driver stops only its own kind.
+
+One thread samples, one locks and resets. Standard library only.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from eerl_launch.agent_uplink import Uplink
+from eerl_launch.channel import Message
+from eerl_launch.devices.base import DeviceError, GpuFailure, GpuSample, GpuSource
+
+#: The session pings once a second; silent for this long it counts as gone and the clocks go home.
+SESSION_SILENCE_S = 10.0
+_RETRY_S = 2.0
+#: How long the last reset and sample may take once the end has come; a hanging driver is left to the broker.
+_FAREWELL_S = 4.0
+
+
+class Hands:
+    """Runs device calls off the main thread: one thread samples, one locks; a hanging call stops only its own."""
+
+    def __init__(
+        self, source: GpuSource, uplink: Uplink, clock_ns: Callable[[], int], period_s: float
+    ) -> None:
+        self._source = source
+        self._uplink = uplink
+        self._clock_ns = clock_ns
+        self._period_s = period_s
+        self._uuids = [gpu.uuid for gpu in source.gpus()]
+        self._orders: queue.Queue[Message | None] = queue.Queue()
+        self._wake = threading.Event()
+        self._requests: list[int] = []
+        self._ended = threading.Event()
+        self._locked = False
+        self.session_heard = time.monotonic()
+        self._sampler = threading.Thread(target=self._sample_forever, daemon=True)
+        self._setter = threading.Thread(target=self._obey_forever, daemon=True)
+        self._sampler.start()
+        self._setter.start()
+
+    def order(self, message: Message) -> None:
+        """Queue a lock or reset."""
+        self._orders.put(message)
+
+    def sample_now(self, request: int) -> None:
+        """Sample without waiting for the next period."""
+        self._requests.append(request)
+        self._wake.set()
+
+    def _sample_forever(self) -> None:
+        complaint = ""
+        while True:
+            self._wake.wait(self._period_s)
+            self._wake.clear()
+            requests, self._requests = self._requests, []
+            ended = self._ended.is_set()
+            try:
+                samples = self._source.sample()
+            except DeviceError as error:
+                if str(error) != complaint:
+                    complaint = str(error)
+                    self._uplink.send({"ev": "note", "kind": "warning", "text": complaint})
+                self._ended.wait(_RETRY_S)
+            else:
+                complaint = ""
+                self._uplink.send(self._telemetry(samples, requests))
+            if ended:
+                return
+
+    def _telemetry(self, samples: Mapping[str, GpuSample], requests: list[int]) -> Message:
+        rows: list[list[int | None] | None] = []
+        t_ns = 0
+        for uuid in self._uuids:
+            sample = samples.get(uuid)
+            if sample is None:
+                rows.append(None)
+                continue
+            t_ns = max(t_ns, sample.t_ns)
+            rows.append(
+                [
+                    sample.energy_mj,
+                    sample.sm_mhz,
+                    sample.power_mw,
+                    sample.util_pct,
+                    sample.reasons,
+                    sample.error_code,
+                ]
+            )
+        message: Message = {"ev": "s", "t": t_ns or self._clock_ns(), "g": rows}
+        if requests:
+            message["re"] = requests[-1]
+        return message
+
+    def _obey_forever(self) -> None:
+        keep_alive_s = getattr(self._source, "lease_s", SESSION_SILENCE_S) / 4
+        while True:
+            try:
+                order = self._orders.get(timeout=keep_alive_s)
+            except queue.Empty:
+                self._keep_alive()
+                continue
+            if order is None:
+                return
+            self._obey(order)
+
+    def _keep_alive(self) -> None:
+        """Renew the lease while the session lives; a session that hangs loses its lock like one that died."""
+        if not self._locked:
+            return
+        if time.monotonic() - self.session_heard > SESSION_SILENCE_S:
+            self._source.reset()
+            self._locked = False
+            self._uplink.send({"ev": "note", "kind": "control_off", "text": "the session fell silent: reset"})
+            return
+        try:
+            self._source.keep_alive()
+        except DeviceError as error:
+            self._locked = False
+            self._uplink.send({"ev": "note", "kind": "broker_lost", "text": str(error)})
+
+    def _obey(self, order: Message) -> None:
+        begin_ns = time.monotonic_ns()
+        failures: list[GpuFailure]
+        if order["op"] == "lock":
+            self._locked = True
+            failures = list(self._source.lock(int(order["mhz"]), order.get("uuids")))
+        else:
+            failures = list(self._source.reset(order.get("uuids")))
+            self._locked = self._locked and bool(failures or order.get("uuids"))
+        self._uplink.send(
+            {
+                "ev": "done",
+                "re": order.get("id"),
+                "t": self._clock_ns(),
+                "took_s": (time.monotonic_ns() - begin_ns) / 1e9,
+                "set": len(order.get("uuids") or self._uuids) - len(failures),
+                "failures": [[f.uuid, f.code, f.text[:120]] for f in failures],
+            }
+        )
+
+    def finish(self) -> Message:
+        """Reset what was locked, take a last sample, and say how it went; bounded by the farewell time."""
+        was_locked = self._locked
+        if was_locked:
+            self._orders.put({"op": "reset", "id": None, "uuids": None})
+        self._orders.put(None)
+        self._setter.join(_FAREWELL_S)
+        self._ended.set()
+        self._wake.set()
+        self._sampler.join(1.0)
+        hangs = self._setter.is_alive()
+        return {"ev": "bye", "locked": was_locked, "hangs": hangs, "left_locked": self._locked or hangs}

@@ -1,0 +1,71 @@
+"""The state of a running job, for operators and for the progress line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from eerl_launch.nodes import Nodes
+from eerl_launch.pilot import Pilot
+from eerl_launch.steering import Steering
+
+
+class Status:
+    """Looks at the parts of a session; changes nothing."""
+
+    def __init__(self, config: Mapping[str, Any], nodes: Nodes, steering: Steering, pilot: Pilot) -> None:
+        self._config = config
+        self._nodes = nodes
+        self._steering = steering
+        self._pilot = pilot
+
+    def fields(self, updates_seen: int, now_s: float) -> dict[str, Any]:
+        """What ``eerl status`` shows."""
+        plan = self._steering.plan
+        saving = self._pilot.controller.saving if self._pilot.controller is not None else None
+        return {
+            "run_id": self._config["run_id"],
+            "elapsed_s": now_s,
+            "updates": updates_seen,
+            "total_updates": self._pilot.total_updates,
+            "state": self._pilot.controller.state.name if self._pilot.controller is not None else "WAITING",
+            "hold": self._steering.hold,
+            "control_off": self._steering.off_reason,
+            "plan": None
+            if plan is None
+            else {
+                "plan_id": plan.plan_id,
+                "generation_mhz": plan.generation_mhz,
+                "training_mhz": plan.training_mhz,
+                "reason": plan.reason.name,
+                "note": plan.note,
+            },
+            "applied_mhz": self._steering.applied_mhz,
+            "nodes": {node.name: node.state for node in self._nodes.by_name.values()},
+            "gpus": self._nodes.gpu_count(),
+            "energy_saving_pct": None
+            if saving is None or saving.energy_saving is None
+            else 100 * saving.energy_saving,
+            "throughput_change_pct": None if saving is None else 100 * saving.throughput_change,
+            "simulated": self._config["start"]["simulated"],
+        }
+
+    def progress(self, updates_seen: int, now_s: float) -> tuple[str, str]:
+        """State and line for the terminal."""
+        status = self.fields(updates_seen, now_s)
+        total = status["total_updates"]
+        state = "HOLD" if status["hold"] else status["state"]
+        if status["control_off"]:
+            state = "MEASURING"
+        parts = [] if not status["simulated"] else [f"SIMULATED GPUs ({status['simulated']})"]
+        parts += [state.lower(), f"update {updates_seen}" + (f"/{total}" if total else "")]
+        plan = status["plan"]
+        if plan is not None and not status["control_off"]:
+            words = [
+                f"{mhz} MHz" if mhz else "governor" for mhz in (plan["generation_mhz"], plan["training_mhz"])
+            ]
+            parts.append(f"generation {words[0]}, training {words[1]}")
+        if status["energy_saving_pct"] is not None:
+            parts.append(f"energy/token {-status['energy_saving_pct']:+.1f} %")
+            parts.append(f"throughput {status['throughput_change_pct']:+.1f} %")
+        return state, " · ".join(parts)
