@@ -26,7 +26,7 @@
 #define SET_DEADLINE_NS (3 * SECOND_NS)
 #define TERM_DEADLINE_NS (4 * SECOND_NS) /* leaves the epilog time for its own try inside 15 s */
 #define ABANDONED_NS (60 * SECOND_NS)
-#define RETRY_NS (20 * SECOND_NS)
+#define RETRY_NS (5 * SECOND_NS)
 
 struct worker {
     const struct job *job;
