@@ -265,8 +265,7 @@ class ColocatedSync(Strategy):
     def _after_rejudging(self, pair: Pair, comparison: Comparison, evidence: Evidence) -> None:
         if self._passes(comparison):
             self._lock_in(pair, comparison, f"still good after the governor was measured again: {comparison}")
-        elif comparison.energy_change < 0.0 and comparison.loss <= 2 * self._settings.feedback_large_loss:
-            # Two feedback steps away at most: nearer than a search would be.
+        elif comparison.energy_change < 0.0 and not self._lock.is_alarming(comparison):
             self._lock_in(pair, comparison, f"a little short: {comparison}")
             if self._lock.is_short(pair, comparison):
                 self._raise_to(self._lock.raised(pair, comparison, self._ceilings), comparison)
@@ -338,26 +337,28 @@ class ColocatedSync(Strategy):
         elif self._references.usable < self._settings.calibration_updates:
             self._enter(State.CALIBRATION, GOVERNOR, Reason.CALIBRATING, "more governor updates are needed")
         elif self._lock.pair is not None:
-            self._rejudge(self._lock.pair)
+            self._rejudge(self._lock.pair, evidence)
         elif self._search is not None and self._search.trials:
             self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, "the governor was measured again")
             self._next_trial(evidence)
         else:
             self._begin_search(evidence)
 
-    def _rejudge(self, pair: Pair) -> None:
+    def _rejudge(self, pair: Pair, evidence: Evidence) -> None:
         """Back to the lock: at once when its own window clears or condemns it, else on fresh updates."""
         window = self._lock.judge_window(self._model) if self._doubted else None
         self._doubted = False
-        if window is not None and window.energy_change < 0.0:
-            self._last = window
-            self._lock.note(pair, window)
-            if self._lock.is_short(pair, window):
-                self._raise_to(self._lock.raised(pair, window, self._ceilings), window)
-            else:
-                self._lock_in(pair, window, f"by the reference measured again: {window}")
-        else:
+        if window is None or window.energy_change >= 0.0:
             self._confirm(pair, Reason.REJUDGING)
+            return
+        self._last = window
+        self._lock.note(pair, window)
+        if self._lock.is_alarming(window) and self._has_room(evidence):
+            self._begin_search(evidence)
+        elif self._lock.is_short(pair, window):
+            self._raise_to(self._lock.raised(pair, window, self._ceilings), window)
+        else:
+            self._lock_in(pair, window, f"by the reference measured again: {window}")
 
     def _suspend(self, reason: Reason, note: str) -> None:
         self._experiment = None

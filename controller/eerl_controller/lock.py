@@ -19,6 +19,10 @@ from eerl_controller.work import Observation
 FRUITLESS_RAISES = 2
 #: A reference older than this many windows is measured again before a clock is raised because of it.
 FRESH_WINDOWS = 2
+#: A loss of this many times ``feedback_large_loss`` is not a matter of feedback steps: the work has changed.
+ALARM_FACTOR = 2.0
+#: And it must be beyond this many standard errors, because it is looked for at every update.
+ALARM_SE = 3.0
 #: Pairs whose showing is remembered: a lock moves by small steps, seldom further than this many.
 KNOWN_PAIRS = 32
 #: Doublings of the wait after steps that had to be taken back.
@@ -114,6 +118,19 @@ class Lock:
         observations = without_stragglers(model, self.monitor.observations)
         return compare(model, observations) if observations else None
 
+    def is_alarming(self, window: Comparison) -> bool:
+        """Whether a loss is too large for feedback steps to mend within a reasonable time."""
+        limit = max(ALARM_FACTOR * self._settings.feedback_large_loss, self._settings.max_throughput_loss)
+        return window.loss - ALARM_SE * window.time_se > limit
+
+    def _alarm(self, model: GovernorModel) -> Comparison | None:
+        """The latest updates' judgement if they, as many as confirmed the lock, are far too slow."""
+        latest = self.monitor.observations[-self._settings.confirmation_updates :]
+        if len(latest) < self._settings.confirmation_updates:
+            return None
+        window = compare(model, without_stragglers(model, latest))
+        return window if window is not None and self.is_alarming(window) else None
+
     def monitored(
         self,
         pair: Pair,
@@ -128,6 +145,10 @@ class Lock:
             seen = len(self.monitor.observations)
             note = f"{self.monitor.outside} of the last {seen} updates outside the work that the governor did"
             return Verdict(Advice.DOUBT, pair, None, note)
+        alarm = self._alarm(model)
+        if alarm is not None:
+            self.monitor.keep_last(settings.confirmation_updates)
+            return Verdict(Advice.DOUBT, pair, alarm, f"far too slow: {alarm}")
         window = self.judge_window(model) if self.monitor.is_due else None
         if window is None:
             return Verdict(Advice.KEEP, pair)

@@ -44,6 +44,11 @@ class Monitor:
         """The window was judged and nothing changed."""
         self._since_judged = 0
 
+    def keep_last(self, count: int) -> None:
+        """Forget all but the latest updates: the work has changed before them."""
+        self.observations = self.observations[-count:]
+        self._covered = self._covered[-count:]
+
     def restart(self) -> None:
         """The clocks changed: what was seen under the old ones says nothing now."""
         self.observations.clear()

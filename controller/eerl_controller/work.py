@@ -103,8 +103,6 @@ def counts_of(record: UpdateRecord) -> dict[str, float]:
 
 def unusable_reason(record: UpdateRecord) -> Unusable | None:
     """Why this update cannot be evidence, or None when it can (its energy may still be unknown)."""
-    if record.plan_id is None:
-        return Unusable.MIXED_PLANS
     for flag, reason in (
         ("operator_hold", Unusable.OPERATOR_HOLD),
         ("not_honoured", Unusable.NOT_HONOURED),
@@ -112,6 +110,8 @@ def unusable_reason(record: UpdateRecord) -> Unusable | None:
     ):
         if flag in record.flags:
             return reason
+    if record.plan_id is None:
+        return Unusable.MIXED_PLANS
     if record.elapsed_s is None:
         return Unusable.NO_ELAPSED
     if record.valid_tokens is None:

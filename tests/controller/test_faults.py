@@ -1,0 +1,269 @@
+"""What goes wrong in real jobs, and that the controller stays harmless."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from controller.examples import QUIET, controller_for, locked, run_until, simple, step
+from controller.workload import BALANCED, Job, play
+
+from eerl_controller import (
+    ClockGrid,
+    Controller,
+    ExecutionMode,
+    PhaseRecord,
+    Reason,
+    RecordError,
+    Settings,
+    State,
+)
+
+
+def test_without_counts_the_governor_stays_and_the_reason_is_said() -> None:
+    """Nothing can be judged without valid training tokens."""
+    controller, job = controller_for(QUIET), Job(QUIET, 1)
+
+    truth = play(controller, job, 100, edit=lambda index: {"valid_tokens": None})
+
+    assert all(plan.is_governor for plan in truth.plans)
+    assert controller.plan.reason is Reason.MISSING_COUNTS
+    assert "valid_tokens" in controller.plan.note
+    assert controller.saving is None
+
+
+def test_counts_that_vanish_after_the_lock_give_the_clocks_back() -> None:
+    """A lock that cannot be judged is not kept: twenty blind updates are enough."""
+    controller, job = controller_for(QUIET), Job(QUIET, 2)
+    run_until(controller, job, locked)
+
+    for _ in range(19):
+        step(controller, job, valid_tokens=None)
+    assert controller.state is State.LOCKED
+    step(controller, job, valid_tokens=None)
+
+    assert controller.state is State.SUSPENDED
+    assert controller.plan.is_governor
+    assert controller.plan.reason is Reason.MISSING_COUNTS
+
+
+def test_without_energy_nothing_is_searched() -> None:
+    """Lower clocks that cannot be shown to save are not tried."""
+    controller, job = controller_for(QUIET), Job(QUIET, 3)
+
+    truth = play(controller, job, 60, edit=lambda index: {"energy_j": None})
+
+    assert all(plan.is_governor for plan in truth.plans)
+    assert controller.plan.reason is Reason.MISSING_ENERGY
+
+
+def test_energy_lost_after_the_lock_suspends_and_tries_again_later() -> None:
+    """Governor for now; with energy back the lock is confirmed anew."""
+    controller, job = controller_for(QUIET), Job(QUIET, 4)
+    run_until(controller, job, locked)
+    lock = controller.plan
+
+    for _ in range(20):
+        step(controller, job, flags={"partial_energy"})
+
+    assert controller.state is State.SUSPENDED
+    assert controller.plan.reason is Reason.MISSING_ENERGY
+    run_until(controller, job, lambda c: c.state is State.CONFIRMATION)
+    assert controller.plan.generation_mhz == lock.generation_mhz
+    run_until(controller, job, locked)
+
+
+def test_clocks_that_are_not_honoured_are_given_up_after_repeated_attempts() -> None:
+    """No tug-of-war with whoever sets the clocks (field case C07)."""
+    controller, job = controller_for(QUIET), Job(QUIET, 5)
+    run_until(controller, job, locked)
+
+    held, suspensions, before = 0, 0, controller.state
+    for _ in range(600):
+        flags = set() if controller.plan.is_governor else {"not_honoured"}
+        held += not controller.plan.is_governor
+        step(controller, job, flags=flags)
+        suspensions += controller.state is State.SUSPENDED and before is not State.SUSPENDED
+        before = controller.state
+
+    assert controller.state is State.FAILED
+    assert controller.plan.reason is Reason.NOT_HONOURED
+    assert controller.plan.is_governor
+    assert suspensions == 2
+    assert held == 9
+
+
+def test_a_plan_that_never_takes_effect_is_withdrawn() -> None:
+    """No broker, no agent: the wish is not repeated for ever."""
+    controller, job = controller_for(QUIET), Job(QUIET, 6)
+    run_until(controller, job, lambda c: c.state is State.SEARCH)
+
+    for _ in range(10):
+        controller.observe(job.update(None, None, 0))
+
+    assert controller.state is State.SUSPENDED
+    assert controller.plan.reason is Reason.NOT_APPLIED
+
+
+def test_an_operators_hold_changes_nothing() -> None:
+    """Fifty updates under the operator's hand: same state, same wish, then on as before."""
+    controller, job = controller_for(QUIET), Job(QUIET, 7)
+    run_until(controller, job, locked)
+    before = controller.plan
+
+    for _ in range(50):
+        record = job.update(None, None, None, flags={"operator_hold"})
+        controller.observe(record)
+
+    assert controller.plan == before
+    assert controller.state is State.LOCKED
+    run_until(controller, job, lambda c: "monitored" in c.plan.note)
+
+
+def test_a_gap_holds_the_plan_and_breaks_the_trial() -> None:
+    """Two of three updates before a gap do not make a trial with one after it."""
+    controller, job = controller_for(QUIET), Job(QUIET, 8)
+    run_until(controller, job, lambda c: c.state is State.SEARCH)
+    for _ in range(3):
+        step(controller, job)
+    trial = controller.plan
+    job.done += 5
+
+    kept = [step(controller, job).plan_id == trial.plan_id for _ in range(3)]
+
+    assert kept == [True, True, False], "three whole updates after the gap"
+
+
+def test_a_trainer_that_restarts_from_an_earlier_update_is_a_gap_not_an_error() -> None:
+    """Numbers are labels (field case R04): they may go back."""
+    controller, job = controller_for(QUIET), Job(QUIET, 9)
+    run_until(controller, job, locked)
+    before = controller.plan
+    job.done = 3
+
+    step(controller, job)
+
+    assert controller.plan == before
+
+
+def test_a_gap_ages_the_reference() -> None:
+    """Updates that were lost count as time without a governor observation."""
+    controller = controller_for(QUIET, reference_max_age_updates=100)
+    job = Job(QUIET, 10)
+    run_until(controller, job, locked)
+    job.done += 200
+
+    step(controller, job)
+
+    assert controller.state is State.REMEASURE
+    assert controller.plan.reason is Reason.REFERENCE_AGE
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda: simple(50, plan_id=999),
+        lambda: simple(50, plan_id=-1),
+        lambda: simple(17),
+        lambda: simple(50, phases={"generation": PhaseRecord(elapsed_s=300.0)}),
+        lambda: "not a record",
+    ],
+    ids=["plan of the future", "plan of no time", "same update twice", "phases overlap", "no record"],
+)
+def test_what_cannot_be_true_is_refused_and_changes_nothing(bad) -> None:  # type: ignore[no-untyped-def]
+    """RecordError, and the controller is as it was."""
+    controller = controller_for(QUIET)
+    for index in range(18):
+        controller.observe(simple(index))
+    before, plan = controller.snapshot(), controller.plan
+
+    with pytest.raises(RecordError):
+        controller.observe(bad())
+
+    assert controller.snapshot() == before
+    assert controller.plan == plan
+
+
+def test_mixed_updates_are_no_evidence_but_count_in_the_totals() -> None:
+    """An update in which the plan changed is compared with the prediction, not with a setting."""
+    controller, job = controller_for(QUIET), Job(QUIET, 11)
+    run_until(controller, job, lambda c: c.state is State.SEARCH)
+    trial = controller.plan
+
+    for _ in range(8):
+        controller.observe(job.update(trial.generation_mhz, trial.training_mhz, None))
+
+    assert controller.plan.plan_id == trial.plan_id
+    assert controller.saving is not None
+    assert controller.saving.updates == controller.snapshot()["seen"]
+    assert controller.saving.energy_saving is not None and controller.saving.energy_saving > 0.0
+
+
+def test_near_the_end_no_new_search_begins() -> None:
+    """With fewer updates left than a search repays, the governor stays and says why."""
+    controller, job = controller_for(QUIET), Job(QUIET, 12)
+
+    truth = play(controller, job, 30, tell_remaining=True)
+
+    assert all(plan.is_governor for plan in truth.plans)
+    assert controller.plan.reason is Reason.NEAR_END
+
+
+def test_near_the_end_the_best_passing_setting_is_taken_without_more_trials() -> None:
+    """What was learnt is used while there is time to use it."""
+    controller, job = controller_for(BALANCED), Job(BALANCED, 13)
+
+    truth = play(controller, job, 60, tell_remaining=True)
+
+    trials = {plan.plan_id for plan in truth.plans[38:] if plan.reason is Reason.TRIAL}
+    assert len(trials) <= 1
+
+
+def test_a_time_limit_is_an_end_too() -> None:
+    """remaining_s stands in for remaining_updates."""
+    controller, job = controller_for(QUIET), Job(QUIET, 14)
+
+    truth = play(controller, job, 30, edit=lambda index: {"remaining_s": 500.0})
+
+    assert all(plan.is_governor for plan in truth.plans)
+    assert controller.plan.reason is Reason.NEAR_END
+
+
+def test_a_table_without_a_lower_clock_is_a_permanent_no() -> None:
+    """Limits that leave nothing to choose fail at once and say which limits."""
+    grid = ClockGrid([1980], 1980)
+
+    controller = Controller(Settings(), ExecutionMode.COLOCATED_SYNC, grid)
+
+    assert controller.state is State.FAILED
+    assert controller.plan.reason is Reason.NO_CLOCKS
+    assert "1980" in controller.plan.note
+    controller.observe(simple(1))
+    assert controller.plan.is_governor
+
+
+def test_hardware_slowdown_is_no_evidence() -> None:
+    """A hot machine during the trial: the trial waits for updates that count."""
+    controller, job = controller_for(QUIET), Job(QUIET, 15)
+    run_until(controller, job, lambda c: c.state is State.SEARCH)
+    trial = controller.plan
+
+    for _ in range(4):
+        step(controller, job, flags={"hardware_slowdown"})
+
+    assert controller.plan.plan_id == trial.plan_id
+
+
+def test_a_phase_that_vanishes_is_no_evidence() -> None:
+    """Missing training markers must not look like a training that takes no time."""
+    controller, job = controller_for(QUIET), Job(QUIET, 16)
+    run_until(controller, job, locked)
+    before = controller.plan
+
+    for _ in range(25):
+        record = job.update(before.generation_mhz, before.training_mhz, before.plan_id)
+        phases = {name: phase for name, phase in record.phases.items() if name != "training"}
+        controller.observe(replace(record, phases=phases))
+
+    assert controller.plan.generation_mhz in (before.generation_mhz, None)
+    assert controller.state in (State.LOCKED, State.SUSPENDED)
