@@ -145,7 +145,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def make_model(folder: Path, tokenizer: PreTrainedTokenizerFast, hidden: int) -> LlamaForCausalLM:
-    """A tiny Llama with random weights, saved because a reference model is loaded from where the policy lies."""
+    """A tiny Llama with random weights; beta > 0 loads its reference model from where the first rank saved it."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -158,8 +158,10 @@ def make_model(folder: Path, tokenizer: PreTrainedTokenizerFast, hidden: int) ->
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
     )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return LlamaForCausalLM.from_pretrained(folder)
+    model = LlamaForCausalLM(config)
+    model.config._name_or_path = str(folder)
+    model.save_pretrained(folder)
+    return model
 
 
 def digits(completions: list[str], **kwargs: Any) -> list[float]:
@@ -175,6 +177,7 @@ def build_trainer(options: argparse.Namespace, folder: Path) -> MarkedGRPOTraine
         max_steps=options.updates,
         per_device_train_batch_size=options.responses,
         num_generations=4,
+        num_iterations=options.iterations,
         max_completion_length=options.max_tokens,
         mask_truncated_completions=options.mask_truncated,
         beta=options.beta,
@@ -197,13 +200,17 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="GRPO with TRL on CPU, a tiny random model, and eerl's markers."
     )
-    parser.add_argument("--updates", type=int, default=50)
+    parser.add_argument("--updates", type=int, default=50, help="optimizer steps")
     parser.add_argument("--responses", type=int, default=8, help="per update and process")
     parser.add_argument("--max-tokens", type=int, default=32, help="of a response")
     parser.add_argument("--hidden", type=int, default=64, help="size of the model; larger takes longer")
     parser.add_argument(
-        "--beta", type=float, default=0.0, help="above 0: with a reference model (logprob phase)"
+        "--beta",
+        type=float,
+        default=0.0,
+        help="above 0: with a reference model (logprob phase); one process only",
     )
+    parser.add_argument("--iterations", type=int, default=1, help="optimizer steps on each rollout")
     parser.add_argument("--mask-truncated", action="store_true", help="truncated responses leave the loss")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(argv)
@@ -214,7 +221,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="trl_grpo-") as name:
         trainer = build_trainer(options, Path(name))
         trainer.train()
-    print(f"trl_grpo: {trainer.state.global_step} updates done")
+    print(f"trl_grpo: {trainer.state.global_step} optimizer steps done")
 
 
 if __name__ == "__main__":

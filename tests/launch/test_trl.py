@@ -1,0 +1,135 @@
+"""The TRL example with the real TRL on CPU: its markers say exactly what was generated and what the loss consumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launch.marker_listener import Listener
+from launch.trl_environment import trl_python
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "slurm_examples" / "trl_grpo.py"
+WITNESS = Path(__file__).with_name("trl_witness.py")
+
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    """An interpreter with torch and TRL."""
+    return trl_python()
+
+
+def train(
+    python: Path, folder: Path, *options: str, processes: int = 1, **env: str
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The markers of a training, and what each rank really did."""
+    listener = Listener(folder / "s")
+    launcher = [] if processes == 1 else ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+    try:
+        done = subprocess.run(
+            [str(python), *launcher, str(WITNESS), str(EXAMPLE), str(folder / "seen"), *options],
+            env={
+                **os.environ,
+                "EERL_SOCKET": str(folder / "s"),
+                "PYTHONPATH": str(ROOT),
+                "OMP_NUM_THREADS": "1",
+                "HF_HOME": str(folder / "hf"),
+                **env,
+            },
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        listener.drain()
+    finally:
+        listener.close()
+    seen = [json.loads((folder / f"seen.{rank}").read_text()) for rank in range(processes)]
+    return [json.loads(line) for line in listener.lines], seen
+
+
+def of(markers: list[dict[str, Any]], event: str, phase: str | None = None) -> list[dict[str, Any]]:
+    """The markers of one kind."""
+    return [m for m in markers if m["ev"] == event and (phase is None or m.get("phase") == phase)]
+
+
+def test_counts_are_exact(python: Path, tmp_path: Path) -> None:
+    """G, L and N of every update equal what was generated and what went into the loss, truncation masked out."""
+    markers, (seen,) = train(python, tmp_path, "--updates", "5", "--max-tokens", "48", "--mask-truncated")
+
+    updates = of(markers, "update")
+    assert [u["update"] for u in updates] == list(range(5))
+    assert [u["generated_tokens"] for u in updates] == [sum(lengths) for lengths in seen["generated"]]
+    assert [u["longest_response_tokens"] for u in updates] == [max(lengths) for lengths in seen["generated"]]
+    assert [u["responses"] for u in updates] == [8] * 5
+    assert [u["valid_tokens"] for u in updates] == seen["consumed"]
+    assert sum(seen["consumed"]) < sum(map(sum, seen["generated"]))
+    logged = [entry for entry in seen["log"] if "completions/mean_length" in entry]
+    assert [u["generated_tokens"] for u in updates] == [
+        round(8 * e["completions/mean_length"]) for e in logged
+    ]
+    assert [u["reward"] for u in updates] == pytest.approx([e["reward"] for e in logged])
+
+
+def test_phases_in_order(python: Path, tmp_path: Path) -> None:
+    """Each update has its phases once, in order and closed; a validation does not look like an update."""
+    markers, _ = train(python, tmp_path, "--updates", "3", "--beta", "0.1", WITNESS_EVALUATE="1")
+
+    assert of(markers, "run")[0]["total_updates"] == 3
+    assert of(markers, "run")[0]["mode"] == "colocated_sync"
+    steps = [(m["ev"], m.get("phase")) for m in markers if m["ev"] != "run"]
+    one_update = [
+        (event, phase)
+        for phase in ("generation", "logprob", "reward", "training")
+        for event in ("begin", "end")
+    ] + [("update", None)]
+    assert steps == one_update * 3 + [("begin", "validation"), ("end", "validation")]
+    times = [m["t"] for m in markers]
+    assert times == sorted(times)
+
+
+def test_several_optimizer_steps_per_update(python: Path, tmp_path: Path) -> None:
+    """A rollout that is trained on twice, in two optimizer steps, is one update with its tokens counted once."""
+    markers, (seen,) = train(python, tmp_path, "--updates", "6", "--iterations", "2")
+
+    updates = of(markers, "update")
+    assert [u["update"] for u in updates] == [0, 1, 2]
+    assert len(of(markers, "begin", "training")) == 3
+    assert [u["generated_tokens"] for u in updates] == [sum(lengths) for lengths in seen["generated"]]
+    assert [2 * u["valid_tokens"] for u in updates] == [
+        sum(seen["consumed"][index : index + 2]) for index in (0, 2, 4)
+    ]
+
+
+def test_two_processes_send_the_same_totals(python: Path, tmp_path: Path) -> None:
+    """With two ranks each sends the totals of both, so that the larger of them is the truth."""
+    markers, seen = train(python, tmp_path, "--updates", "3", "--mask-truncated", processes=2)
+
+    updates = of(markers, "update")
+    assert len(updates) == 6
+    for number in range(3):
+        both = [u for u in updates if u["update"] == number]
+        assert {u["generated_tokens"] for u in both} == {sum(sum(rank["generated"][number]) for rank in seen)}
+        assert {u["longest_response_tokens"] for u in both} == {
+            max(max(rank["generated"][number]) for rank in seen)
+        }
+        assert {u["valid_tokens"] for u in both} == {sum(rank["consumed"][number] for rank in seen)}
+
+
+def test_without_eerl_the_example_is_plain_trl(python: Path, tmp_path: Path) -> None:
+    """Outside eerl-run the training runs the same: equal losses with and without markers."""
+    losses = []
+    for name in ("with", "without"):
+        (tmp_path / name).mkdir()
+        env = {"EERL_SOCKET": ""} if name == "without" else {}
+        _, (seen,) = train(python, tmp_path / name, "--updates", "3", **env)
+        losses.append([entry["loss"] for entry in seen["log"] if "loss" in entry])
+
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 3
