@@ -43,8 +43,8 @@ def tick_text(value: float, every: Sequence[float]) -> str:
     """The tick with as many decimals as tell it from its neighbours."""
     step = abs(every[1] - every[0]) if len(every) > 1 else abs(value) or 1.0
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
-    if decimals and abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6:
-        decimals += 1
+    if abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6:
+        decimals += 1  # a step of 2.5 needs one more
     return units.plain(value, decimals)
 
 
@@ -105,10 +105,11 @@ class Chart:
             f'<rect class="strip {css}" x="{left:.1f}" y="{self.top - 14:.1f}" width="{right - left:.1f}" '
             f'height="13">{title}</rect>'
         )
-        if right - left > LETTER_PX * len(name) + 6:
+        shown = next((text for text in (name, f"{name[:4]}.") if right - left > LETTER_PX * len(text)), None)
+        if shown is not None:
             self.below.append(
                 f'<text class="strip-name" x="{(left + right) / 2:.1f}" y="{self.top - 4:.1f}" '
-                f'text-anchor="middle">{escape(name)}</text>'
+                f'text-anchor="middle">{escape(shown)}</text>'
             )
 
     def line(self, points: Sequence[Point], css: str, name: str = "", *, step: bool = False) -> None:

@@ -34,6 +34,7 @@ def render_html(report: Report) -> str:
         total=report.document["allocation"],
         result=report.document["result"],
         figures=drawn,
+        most_gpu_j=max((gpu["energy_j"] or 0.0 for gpu in report.document["gpus"]), default=0.0),
         updates=report.run.updates[:SHOWN_ROWS],
         predictions=report.estimate.predictions,
         style=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),

@@ -239,7 +239,7 @@ def power(report: Report) -> Figure | None:
         chart.legend.append(("line", "lowered" if first else "governor", f"{name}, {len(members)} updates"))
         begin = 0.0
         for phase, seconds, watts in phases:
-            change = "" if phase not in first else f"{units.signed(100 * (watts / first[phase] - 1), 0)} %"
+            change = "" if phase not in first else f"({units.signed(100 * (watts / first[phase] - 1), 0)} %)"
             css = f"phase-{phase}" if phase in COLOURED else "phase-other"
             words = f"{phase}: {units.power(watts)} per GPU for {units.duration(seconds)}"
             chart.bar(

@@ -72,7 +72,7 @@ class UpdateRow:
 
 @dataclass(slots=True)
 class GpuRow:
-    """One GPU of the job, by UUID; ``phase_energy_j`` over the exclusive phases."""
+    """One GPU of the job, by UUID; ``phase_energy_j`` over exclusive phases, ``updates_energy_j`` over updates."""
 
     uuid: str
     node: str | None = None
@@ -85,6 +85,7 @@ class GpuRow:
     pools: tuple[str, ...] = ()
     phase_energy_j: dict[str, float] = field(default_factory=dict)
     subphase_energy_j: dict[str, float] = field(default_factory=dict)
+    updates_energy_j: float = 0.0
     achieved_mhz_s: float = 0.0
     achieved_s: float = 0.0
     busy_fraction_s: float = 0.0

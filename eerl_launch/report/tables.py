@@ -80,10 +80,10 @@ class _Reader:
         for uuid, gpu in run.gpus.items():
             gpu.coverage = number(coverage.get(uuid))
             gpu.pools = tuple(role for role, members in run.pools.items() if uuid in members)
-            attributed_j = sum(gpu.phase_energy_j.values())
-            # Cut short between two ticks, the phases know more than the last cumulative reading.
-            if run.end is None and attributed_j > (gpu.energy_j or 0.0):
-                gpu.energy_j = attributed_j
+            if run.end is None:
+                # Cut short between two ticks, phases and updates may know more than the last cumulative reading.
+                known_j = (gpu.energy_j or 0.0, sum(gpu.phase_energy_j.values()), gpu.updates_energy_j)
+                gpu.energy_j = max(known_j) or gpu.energy_j
         ever_lowered = any(not plan.is_governor for plan in run.plans.values())
         for row in run.updates:
             row.governor = self._governor(row, ever_lowered)
@@ -243,7 +243,9 @@ class _Reader:
         governor, unattributed = table(event.get("governor")), table(event.get("unattributed"))
         longest = number(record.get("longest_generated_tokens"))
         flags = record.get("flags")
-        gpu_energy_j = [number(value) for value in table(event.get("gpu_energy_j")).values()]
+        gpu_energy_j = {uuid: number(value) for uuid, value in table(event.get("gpu_energy_j")).items()}
+        for uuid, energy_j in gpu_energy_j.items():
+            self._gpu(uuid).updates_energy_j += energy_j or 0.0
         index = whole(event.get("index"))
         plan_id = whole(record.get("plan_id"))
         row = UpdateRow(
@@ -270,7 +272,7 @@ class _Reader:
             inside_coverage=governor.get("inside_coverage"),
             unattributed_s=number(unattributed.get("elapsed_s")),
             unattributed_j=number(unattributed.get("energy_j")),
-            gpus_energy_j=_sum(gpu_energy_j),
+            gpus_energy_j=_sum(list(gpu_energy_j.values())),
             usable=event.get("usable", True) is not False,
             unusable_reason=text(event.get("unusable_reason")),
             flags=tuple(str(flag) for flag in flags) if isinstance(flags, list) else (),

@@ -42,8 +42,12 @@ def render_text(document: Document) -> str:
         ),
         _section("Events", _events(document)),
     ]
-    whole = "\n".join(part for part in parts if part)
-    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in whole) + "\n"
+    return _printable("\n".join(part for part in parts if part)) + "\n"
+
+
+def _printable(text: str) -> str:
+    """The text without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
 
 
 def render_summary(document: Document) -> str:
@@ -56,7 +60,7 @@ def render_summary(document: Document) -> str:
         lines.append(f"incomplete: {document['incomplete_reason']}")
     lines.append(_energy_line(total))
     lines += result_lines(document)[:2]
-    return "\n".join(lines) + "\n"
+    return _printable("\n".join(lines)) + "\n"
 
 
 def _energy_line(total: dict[str, Any]) -> str:
@@ -97,7 +101,7 @@ def result_lines(document: Document) -> list[str]:
         return _wrapped(f"No estimate: {result['no_estimate_reason']}.")
     whole = result["whole"]
     lines = [
-        f"Energy saved  {units.signed_percent(whole['saving_percent'])} per valid training token "
+        f"Energy saved  {units.plain(whole['saving_percent'], 1)} % per valid training token "
         f"(95 %: {units.interval(whole['saving_low_percent'], whole['saving_high_percent'])}), "
         f"{units.energy_kwh(whole['saved_energy_j'])}",
         f"Throughput    {units.signed_percent(whole['throughput_change_percent'])} valid training tokens/s "
@@ -114,8 +118,8 @@ def result_lines(document: Document) -> list[str]:
                     words.updates_range(entry),
                     units.plain(entry["lowered_updates"]),
                     words.clocks(entry),
-                    words.with_interval(entry, "saving"),
-                    words.with_interval(entry, "throughput_change"),
+                    words.saving(entry),
+                    words.throughput(entry),
                 ]
             )
     lines += _table(rows)
@@ -157,6 +161,7 @@ def _phases(document: Document) -> list[str]:
     lines = _table(rows)
     if lines:
         lines += ["", *_wrapped(words.PHASES_NOTE)]
+        lines += [line for remark in words.phase_remarks(document) for line in _wrapped(remark, "- ")]
     return lines
 
 

@@ -81,8 +81,14 @@ def phases(run: Run) -> list[dict[str, Any]]:
     if rows:
         # Pools that work at the same time fill more seconds than the clock on the wall has.
         overlapping = rest_s < -TOLERANCE * max(total["elapsed_s"], 1.0)
-        rows.append(_plain("unattributed", True, None if overlapping else max(rest_s, 0.0), rest_j))
-    if rows or total["elapsed_s"]:
+        rest = _plain("unattributed", True, None if overlapping else max(rest_s, 0.0), rest_j)
+        unknown = sum(row["runs_without_energy"] for row in parts)
+        if unknown:
+            # Joules of these runs are in the rest, their seconds are not: a mean power would be nonsense.
+            rest["mean_power_w"] = None
+            rest["energy_reason"] = f"includes {unknown} phase runs whose own energy is not known"
+        rows.append(rest)
+    if rows or total["energy_j"] is not None:
         rows.append(_plain("total", False, total["elapsed_s"], total["energy_j"]))
     whole_j = total["energy_j"]
     for entry in rows:

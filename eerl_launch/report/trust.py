@@ -127,7 +127,8 @@ def _method(run: Run) -> list[tuple[str, str]]:
     missing = [row for row in run.phases if row.energy_j is None]
     if missing:
         reason = next((row.energy_reason for row in missing if row.energy_reason), "no reason known")
-        found.append(("note", f"{len(missing)} of {len(run.phases)} phase runs have no energy ({reason})."))
+        share = f"{len(missing)} of {len(run.phases)}"
+        found.append(("note", f"The energy of {share} phase runs is not known ({reason.split(':')[0]})."))
     return found
 
 

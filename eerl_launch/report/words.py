@@ -63,13 +63,20 @@ def _exit(run: dict[str, Any]) -> str:
     return words.strip()
 
 
-def with_interval(entry: dict[str, Any], quantity: str) -> str:
-    """A change in percent with its 95 % interval in brackets."""
-    low, high = entry[f"{quantity}_low_percent"], entry[f"{quantity}_high_percent"]
-    middle = units.signed(entry[f"{quantity}_percent"])
-    return (
-        middle if low is None or high is None else f"{middle} ({units.signed(low)} to {units.signed(high)})"
-    )
+def saving(entry: dict[str, Any]) -> str:
+    """Energy saved in percent with its 95 % interval in brackets; less than nothing when it is negative."""
+    low, high = entry["saving_low_percent"], entry["saving_high_percent"]
+    return units.plain(entry["saving_percent"], 1) + _limits(units.plain(low, 1), units.plain(high, 1))
+
+
+def throughput(entry: dict[str, Any]) -> str:
+    """Change of throughput in percent, always with its sign, and its 95 % interval in brackets."""
+    low, high = entry["throughput_change_low_percent"], entry["throughput_change_high_percent"]
+    return units.signed(entry["throughput_change_percent"]) + _limits(units.signed(low), units.signed(high))
+
+
+def _limits(low: str, high: str) -> str:
+    return "" if units.UNKNOWN in (low, high) else f" ({low} to {high})"
 
 
 def updates_range(entry: dict[str, Any]) -> str:
@@ -108,7 +115,7 @@ def basis(result: dict[str, Any]) -> str:
         words += (
             f" {units.count(result['straggling_lowered_updates'], 'lowered update')} took longer than work and "
             "clocks can explain (stragglers): nothing is claimed for them. Held against the clocks, they would make "
-            f"the saving {units.signed_percent(result['saving_with_stragglers_percent'])} and the change of "
+            f"the saving {units.plain(result['saving_with_stragglers_percent'], 1)} % and the change of "
             f"throughput {units.signed_percent(result['throughput_change_with_stragglers_percent'])}."
         )
     return words
@@ -137,6 +144,23 @@ PHASES_NOTE = (
     "the total. The requested clock is the mean lock while one was held, with its share of the time in brackets; "
     "capped is the share of time under a power cap, which is normal on some GPUs. – is not known."
 )
+
+
+def phase_remarks(document: Document) -> list[str]:
+    """Phases with runs whose energy is not known or that never ended, a sentence each."""
+    found = []
+    for row in document["phases"]:
+        if row["runs_without_energy"]:
+            reason = f" ({row['energy_reason'].split(':')[0]})" if row["energy_reason"] else ""
+            share = f"{row['runs_without_energy']} of {row['runs']} runs"
+            found.append(f"{row['phase']}: the energy of {share} is not known{reason}.")
+        elif row["runs"] is None and row["energy_reason"]:
+            found.append(f"{row['phase']}: {row['energy_reason']}.")
+        if row["runs_without_end"]:
+            found.append(
+                f"{row['phase']}: {units.count(row['runs_without_end'], 'run')} never marked as ended."
+            )
+    return found
 
 
 def update_lines(document: Document) -> list[str]:

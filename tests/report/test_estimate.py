@@ -1,0 +1,185 @@
+"""The saving and the throughput change against runs whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from report.ledgers import RunSpec, is_governor, write_run
+from report.reading import strict, table
+
+from eerl_launch.report import write_report
+
+
+def result(folder: Path, spec: RunSpec) -> dict:
+    """The result part of the report of a run like ``spec``."""
+    found = strict(write_report(write_run(folder, spec), ["json"]).json)["result"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_true_saving_is_found_though_responses_double(tmp_path: Path, seed: int) -> None:
+    """Field case E10: 12 % less energy at the same speed, while response lengths double, is claimed as 12 ± 4 %."""
+    found = result(tmp_path, RunSpec(updates=100, saving=0.12, growth=2.0, seed=seed))
+
+    assert found["lowered"]["saving_percent"] == pytest.approx(12, abs=4)
+    assert found["after_lock"]["saving_percent"] == pytest.approx(12, abs=4)
+    assert found["lowered"]["throughput_change_percent"] == pytest.approx(0, abs=4)
+
+
+def test_slowdown_is_found(tmp_path: Path) -> None:
+    """Updates 3 % slower under lowered clocks show as about 2.9 % less throughput."""
+    found = result(tmp_path, RunSpec(updates=100, saving=0.10, slowdown=0.03, growth=1.2))
+
+    assert found["after_lock"]["throughput_change_percent"] == pytest.approx(-2.9, abs=1.5)
+    assert found["after_lock"]["saving_percent"] == pytest.approx(10, abs=1.5)
+
+
+def test_no_saving_is_claimed_where_there_is_none(tmp_path: Path) -> None:
+    """Clocks that change nothing give about 0 %, inside the interval."""
+    found = result(tmp_path, RunSpec(updates=80, saving=0.0, growth=1.5))
+
+    whole = found["whole"]
+    assert whole["saving_percent"] == pytest.approx(0, abs=1.5)
+    assert whole["saving_low_percent"] < 0 < whole["saving_high_percent"]
+    assert whole["throughput_change_low_percent"] < 0 < whole["throughput_change_high_percent"]
+
+
+def test_whole_run_counts_every_update_and_lies_between_its_parts(tmp_path: Path) -> None:
+    """The whole run includes calibration and search, so it saves less than the locked part (table 5)."""
+    spec = RunSpec()
+    found = result(tmp_path, spec)
+
+    whole, before, after = found["whole"], found["before_lock"], found["after_lock"]
+    assert (whole["updates"], before["updates"], after["updates"]) == (60, 40, 20)
+    assert (before["first_update"], before["last_update"], after["first_update"]) == (1, 40, 41)
+    assert before["saving_percent"] < whole["saving_percent"] < after["saving_percent"]
+    assert before["clocks_vary"]
+    assert (after["generation_mhz"], after["training_mhz"], after["clocks_vary"]) == (1500, 1200, False)
+    parts = before["saved_energy_j"] + after["saved_energy_j"]
+    assert whole["saved_energy_j"] == pytest.approx(parts)
+
+
+def test_interval_holds_the_estimate_and_widens_with_noise(tmp_path: Path) -> None:
+    """Noisier updates give a wider 95 % interval, and the estimate lies inside its own."""
+    quiet = result(tmp_path / "quiet", RunSpec(noise=0.005, growth=1.2))["after_lock"]
+    noisy = result(tmp_path / "noisy", RunSpec(noise=0.05, growth=1.2))["after_lock"]
+
+    for entry in (quiet, noisy):
+        assert entry["saving_low_percent"] < entry["saving_percent"] < entry["saving_high_percent"]
+
+    def width(entry: dict) -> float:
+        return float(entry["saving_high_percent"] - entry["saving_low_percent"])
+
+    assert width(noisy) > 2 * width(quiet)
+
+
+def test_same_ledger_same_report(tmp_path: Path) -> None:
+    """Made twice from the same ledger, every file is the same, byte for byte."""
+    folder = write_run(tmp_path, RunSpec(updates=40, lock_from=30))
+
+    first = {path.name: path.read_bytes() for path in _files(write_report(folder))}
+    second = {path.name: path.read_bytes() for path in _files(write_report(folder))}
+
+    assert len(first) == 6
+    assert first == second
+
+
+def _files(paths: object) -> list[Path]:
+    return [getattr(paths, key) for key in ("html", "json", "txt", "updates_csv", "phases_csv", "gpus_csv")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        (RunSpec(policy={"policy": "governor"}, calibration=60), "the policy is governor"),
+        (RunSpec(updates=15), "no clock was lowered"),
+        (RunSpec(updates=12, calibration=3, warm_up=0, lock_from=6), "too few usable governor updates"),
+        (RunSpec(counts=False), "no token counts were sent"),
+        (RunSpec(updates=0), "no update was marked"),
+    ],
+)
+def test_no_claim_without_a_baseline(tmp_path: Path, spec: RunSpec, reason: str) -> None:
+    """Without lowered clocks, without counts or with too few governor updates there is no estimate, but a reason."""
+    paths = write_report(write_run(tmp_path, spec), ["json", "txt", "html"])
+
+    found = strict(paths.json)["result"]
+    assert not found["estimate"]
+    assert reason in found["no_estimate_reason"]
+    assert found["whole"] is None
+    assert f"No estimate: {reason}" in " ".join(paths.txt.read_text().split())
+    assert reason in paths.html.read_text()
+
+
+def straggle(index: int, factor: float) -> object:
+    """One update took ``factor`` times as long, at a quarter of the power on top."""
+
+    def edit(event: dict) -> Iterator[dict] | None:
+        if event["ev"] != "update" or event["index"] != index:
+            return None
+        record = dict(event["record"])
+        more_s = (factor - 1) * record["elapsed_s"]
+        more_j = 0.25 * more_s * record["energy_j"] / record["elapsed_s"]
+        record |= {"elapsed_s": record["elapsed_s"] + more_s, "energy_j": record["energy_j"] + more_j}
+        return iter([{**event, "record": record}])
+
+    return edit
+
+
+def test_a_hanging_rank_is_no_saving_when_the_governor_ran(tmp_path: Path) -> None:
+    """Field case R07: a governor update that hung for ten times its time does not raise what the governor needs."""
+    usual = result(tmp_path / "usual", RunSpec())["lowered"]
+    hung = result(tmp_path / "hung", RunSpec(edit=straggle(8, 10.0)))["lowered"]
+
+    assert hung["saving_percent"] == pytest.approx(usual["saving_percent"], abs=0.5)
+    assert hung["throughput_change_percent"] == pytest.approx(usual["throughput_change_percent"], abs=0.7)
+
+
+def test_a_hanging_rank_is_no_loss_when_clocks_were_lowered(tmp_path: Path) -> None:
+    """Field case R07: a lowered straggler is neutral; the report says what holding it against the clocks gives."""
+    usual = result(tmp_path / "usual", RunSpec())
+    hung = result(tmp_path / "hung", RunSpec(edit=straggle(50, 10.0)))
+
+    assert hung["straggling_lowered_updates"] == 1
+    assert hung["whole"]["throughput_change_percent"] > -0.5
+    assert hung["throughput_change_with_stragglers_percent"] < -5
+    assert 0 < hung["whole"]["saving_percent"] <= usual["whole"]["saving_percent"]
+
+
+def test_updates_without_counts_are_left_out_and_counted(tmp_path: Path) -> None:
+    """Field case R06: lowered updates without valid tokens are left out of the comparison, and the report says so."""
+
+    def drop(event: dict) -> Iterator[dict] | None:
+        if event["ev"] == "update" and event["index"] in (45, 52):
+            return iter([{**event, "record": {**event["record"], "valid_tokens": 0}}])
+        return None
+
+    found = result(tmp_path, RunSpec(edit=drop))
+
+    assert found["updates_left_out"] == {"without token counts": 2}
+    assert found["updates_compared"] == 58
+    assert found["lowered"]["saving_percent"] == pytest.approx(12, abs=2)
+
+
+def test_validation_and_checkpoint_are_not_held_against_the_clocks(tmp_path: Path) -> None:
+    """Field case R01: a long validation every fifth update changes neither saving nor throughput of the rest."""
+    without = result(tmp_path / "without", RunSpec(validation_every=0, growth=1.2))["lowered"]
+    often = result(tmp_path / "often", RunSpec(validation_every=5, growth=1.2))["lowered"]
+
+    assert often["throughput_change_percent"] == pytest.approx(without["throughput_change_percent"], abs=1.5)
+    assert often["saving_percent"] == pytest.approx(without["saving_percent"], abs=2.5)
+
+
+def test_csv_has_the_prediction_that_the_result_rests_on(tmp_path: Path) -> None:
+    """Summing measured and predicted columns over the lowered updates gives the saving of report.json."""
+    spec = RunSpec()
+    paths = write_report(write_run(tmp_path, spec), ["json", "csv"])
+
+    rows = table(paths.updates_csv)
+    lowered = [row for row in rows if not is_governor(spec, int(row["index"]))]
+    measured = sum(float(row["energy_j"]) for row in lowered)
+    governor = sum(float(row["governor_energy_j"]) for row in lowered)
+    found = strict(paths.json)["result"]["lowered"]
+    assert 100 * (1 - measured / governor) == pytest.approx(found["saving_percent"], abs=1e-6)

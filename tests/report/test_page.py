@@ -1,0 +1,181 @@
+"""The page: one file, nothing from the network, nothing from the trainer gets into it unescaped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from report.ledgers import RunSpec, write_run
+
+from eerl_launch.report import write_report
+
+HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}</style><img src=x onerror=alert(1)>"
+
+
+class Reader(HTMLParser):
+    """Collects tags with their attributes and the text outside style, and checks that tags nest."""
+
+    VOID = frozenset({"meta", "br", "img", "link", "input", "hr"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        """All text with single blanks."""
+        return " ".join(" ".join(self.words).split())
+
+
+def read(path: Path) -> Reader:
+    """The page as a browser takes it apart."""
+    reader = Reader()
+    reader.feed(path.read_text(encoding="utf-8"))
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of an ordinary run."""
+    html = write_report(write_run(tmp_path_factory.mktemp("page")), ["html"]).html
+    assert html is not None
+    return html
+
+
+def test_page_asks_nothing_of_the_network(page: Path) -> None:
+    """No address, no script, no reference to another file: it opens on a machine without internet."""
+    text = page.read_text(encoding="utf-8")
+
+    for tag, attributes in read(page).tags:
+        assert tag not in ("script", "link", "img", "iframe", "object", "embed")
+        assert not {"src", "href", "xlink:href", "action", "data"} & set(attributes)
+    assert not re.search(r"https?://|//[a-z]|url\(|@import", text)
+    assert "default-src 'none'" in text
+
+
+def test_page_shows_the_figures_and_the_sections(page: Path) -> None:
+    """Clocks with states, energy per token, throughput and power by phase are drawn; every section is there."""
+    reader = read(page)
+
+    labels = [attributes["aria-label"] for tag, attributes in reader.tags if tag == "svg"]
+    assert labels == [
+        "clocks over updates",
+        "Energy per valid training token",
+        "Throughput",
+        "power by phase, governor",
+        "power by phase, after the lock",
+    ]
+    for heading in (
+        "Result",
+        "Can I trust this number?",
+        "Phases",
+        "Pools",
+        "Nodes",
+        "GPUs",
+        "Updates",
+        "Clocks at the end",
+        "Sums",
+    ):
+        assert heading in reader.text
+    for state in ("calibration", "search", "locked"):
+        assert state in reader.text
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    """Markup in any name or message of the ledger is shown as text in the page, and never runs."""
+
+    def poison(event: dict) -> Iterator[dict] | None:
+        if event["ev"] == "start":
+            hostile = dict.fromkeys(
+                ("job_name", "user", "command", "run_id", "simulated", "policy_file"), HOSTILE
+            )
+            return iter([{**event, **hostile}])
+        if event["ev"] == "phase" and event["phase"] == "reward":
+            return iter([{**event, "phase": HOSTILE}])
+        if event["ev"] == "update":
+            return iter([{**event, "state": HOSTILE, "unusable_reason": HOSTILE}])
+        if event["ev"] == "end":
+            trouble = {
+                "ev": "event",
+                "t_s": 5.0,
+                "kind": HOSTILE,
+                "node": HOSTILE,
+                "uuid": HOSTILE,
+                "text": HOSTILE,
+            }
+            return iter([trouble, {**event, "resets": {HOSTILE: HOSTILE}}])
+        return None
+
+    paths = write_report(write_run(tmp_path, RunSpec(updates=20, edit=poison)))
+
+    reader = read(paths.html)
+    assert not {"script", "img"} & {tag for tag, _ in reader.tags}
+    assert not any(name.startswith("on") for _, attributes in reader.tags for name in attributes)
+    assert "<script>alert(1)</script>" in reader.text
+    assert "{{7*7}}" in reader.text
+    assert "49</style>" not in reader.text
+
+
+def test_terminal_text_carries_no_control_characters(tmp_path: Path) -> None:
+    """Escape sequences in names cannot reach the terminal through report.txt or the summary."""
+    spec = RunSpec(updates=3, start={"job_name": "a\x1b[2Jb\x07", "simulated": "h100\x1b]0;x\x07"})
+    paths = write_report(write_run(tmp_path, spec), ["txt"])
+
+    for text in (paths.txt.read_text(), paths.summary):
+        assert all(letter == "\n" or letter.isprintable() for letter in text)
+
+
+def test_cells_that_a_spreadsheet_would_run_are_defused(tmp_path: Path) -> None:
+    """A phase named like a formula is written as text into the CSV files."""
+
+    def rename(event: dict) -> Iterator[dict] | None:
+        if event["ev"] == "phase" and event["phase"] == "reward":
+            return iter([{**event, "phase": "=cmd|' /C calc'!A0"}])
+        return None
+
+    paths = write_report(write_run(tmp_path, RunSpec(updates=3, edit=rename)), ["csv"])
+
+    assert not re.search(r'(^|,)"?[=+@]', paths.phases_csv.read_text(), re.MULTILINE)
+
+
+def test_simulated_runs_say_so_at_the_head_of_everything(tmp_path: Path) -> None:
+    """Page, text, summary and JSON of a simulated run say simulated before any number."""
+    paths = write_report(write_run(tmp_path, RunSpec(updates=3, simulated="h100:2x2")))
+
+    page = read(paths.html).text
+    assert page.index("Simulated GPUs (h100:2x2)") < page.index("kWh")
+    assert "SIMULATED" in paths.txt.read_text().splitlines()[1]
+    assert paths.summary.startswith("SIMULATED")
+    assert '"simulated": "h100:2x2"' in "".join(paths.json.read_text().splitlines()[:5])
+
+
+def test_text_fits_a_terminal(tmp_path: Path) -> None:
+    """No line of report.txt is wider than 120 columns, prose not wider than 80."""
+    paths = write_report(write_run(tmp_path, RunSpec(nodes=4, gpus_per_node=8, updates=20)), ["txt"])
+
+    lines = paths.txt.read_text().splitlines()
+    assert max(map(len, lines)) <= 120
+    prose = lines[lines.index("Can I trust this number?") :]
+    assert max(map(len, prose)) <= 80
