@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from eerl_launch.energy import Allocation
 from eerl_launch.markers import Marker
 from eerl_launch.nodes import Nodes
+from eerl_launch.occurrences import Occurrence
 from eerl_launch.policy import Policy
 from eerl_launch.record_builder import Built, RecordBuilder
 from eerl_launch.steering import GRACE_S, Steering
 from eerl_launch.telling import Voice
-from eerl_launch.updates import Occurrence, Update, overlap_s
+from eerl_launch.updates import Update, overlap_s
 
 if TYPE_CHECKING:
     from eerl_controller import Controller

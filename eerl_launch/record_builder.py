@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from eerl_launch.energy import Allocation, PhaseStatistics
-from eerl_launch.updates import Interval, Occurrence, Update, partition
+from eerl_launch.occurrences import Interval, Occurrence, partition
+from eerl_launch.updates import Update
 
 if TYPE_CHECKING:
     from eerl_controller.records import UpdateRecord

@@ -6,41 +6,29 @@ overlap, repeat, miss their ends, come from several senders or come late: all of
 
 Several senders that mark the same phase of the same update mean one phase, from the first begin to the last end:
 a sender's k-th begin of a phase belongs to the phase's k-th occurrence. Counts are totals, so of several senders'
-counts for one occurrence the largest is taken; over occurrences tokens add up and the longest is the longest.
+counts for one occurrence the largest is taken; over occurrences tokens add up and the longest is the longest. A
+sender that never began anything (``eerl-mark`` connects anew for every marker) may end what another began.
+
+A phase that runs across the border of two updates (a checkpoint written by a thread) counts in both. A phase
+whose end got lost is cut where the next update, or the same phase, begins.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from eerl_launch.markers import Marker
+from eerl_launch.occurrences import Occurrence, top_level, union
 
 #: Labels of this many past updates are remembered, so that a late rank does not seem to begin a new update.
 _REMEMBERED_LABELS = 8
+#: Senders whose newest label is remembered; far more than ranks on a job, so only one-marker senders fall out.
+_REMEMBERED_SENDERS = 16_384
 #: Phases kept per update; a sender gone wild must not fill the memory. More are counted and passed over.
-_MAX_OCCURRENCES = 10_000
-
-
-@dataclass(slots=True)
-class Occurrence:
-    """One run of a phase; ``end_s`` is None while it is open."""
-
-    phase: str
-    label: int | None
-    begin_s: float
-    end_s: float | None = None
-    complete: bool = False
-    senders: set[str] = field(default_factory=set)
-    open_senders: set[str] = field(default_factory=set)
-    counts: dict[str, float] = field(default_factory=dict)
-
-    def count(self, numbers: dict[str, float]) -> None:
-        """Take in the counts of one sender's end."""
-        for name, value in numbers.items():
-            self.counts[name] = max(value, self.counts.get(name, value))
+_MAX_OCCURRENCES = 4096
+#: Borders a phase may run across; one that does not end after so many has lost its end.
+_MAX_CARRIED = 3
 
 
 @dataclass(slots=True)
@@ -57,20 +45,30 @@ class Update:
 
     def begun(self, phase: str) -> bool:
         """Whether ``phase`` has begun in this update."""
-        return any(occurrence.phase == phase for occurrence in self.occurrences)
+        return any(o.phase == phase and not o.carried for o in self.occurrences)
+
+    def _counts(self, name: str, phase: str) -> list[float]:
+        """The count of each of the phase's occurrences; empty when any of them did not bring it."""
+        own = [
+            o
+            for o in self.occurrences
+            if o.phase == phase and not o.carried and o.label in (None, self.label)
+        ]
+        counts = [o.counts[name] for o in own if name in o.counts]
+        return counts if len(counts) == len(own) else []
 
     def tokens(self, name: str, phase: str) -> int | None:
         """A token count: from the update event, else summed over the phase's occurrences; None if unknown."""
         if name in self.numbers:
             return int(self.numbers[name])
-        counts = [o.counts[name] for o in self.occurrences if o.phase == phase and name in o.counts]
+        counts = self._counts(name, phase)
         return int(sum(counts)) if counts else None
 
     def longest(self, name: str, phase: str) -> int | None:
         """The longest response, in tokens; None if unknown."""
         if name in self.numbers:
             return int(self.numbers[name])
-        counts = [o.counts[name] for o in self.occurrences if o.phase == phase and name in o.counts]
+        counts = self._counts(name, phase)
         return int(max(counts)) if counts else None
 
 
@@ -94,11 +92,15 @@ class UpdateTracker:
         self.odd: Counter[str] = Counter()
         self._closed: deque[Update] = deque(maxlen=_REMEMBERED_LABELS)
         self._before: list[Occurrence] = []  # phases that ran before the first update
+        self._counts_from = 0  # index of the first update since labels last started again
+        self._labels: dict[str, int | None] = {}  # newest label by sender that has begun a phase
 
     def feed(self, marker: Marker) -> Edge | None:
         """Take in one begin, end or update marker; the edge it made at the top level, if any."""
         if marker.event == "begin":
-            return self._begin(marker)
+            edge = self._begin(marker)
+            self._remember(marker)
+            return edge
         if marker.event == "end":
             return self._end(marker)
         if marker.event == "update":
@@ -107,7 +109,8 @@ class UpdateTracker:
 
     def finish(self, t_s: float) -> Update | None:
         """Cut what is open at the end of the job; the update that was running, if any."""
-        return self._close(t_s)
+        update, _ = self._close(t_s)
+        return update
 
     def take_before(self) -> list[Occurrence]:
         """Phases that ran before the first update, once."""
@@ -117,71 +120,154 @@ class UpdateTracker:
     def _running(self) -> list[Occurrence]:
         return self._before if self.current is None else self.current.occurrences
 
+    def _remember(self, marker: Marker) -> None:
+        newest = self._labels.pop(marker.sender, None)
+        self._labels[marker.sender] = newest if marker.update is None else marker.update
+        if len(self._labels) > _REMEMBERED_SENDERS:
+            del self._labels[next(iter(self._labels))]
+
+    # -- begins ---------------------------------------------------------------------------------------------
+
     def _starts_update(self, marker: Marker) -> bool:
         if marker.phase != "generation":
             return False
         if self.current is None:
             return True
         if marker.update is None or self.current.label is None:
-            return self.current.begun("training")
-        known = {update.label for update in self._closed} | {self.current.label}
-        return marker.update not in known
+            return self.current.begun("training") and not self._is_behind(marker)
+        if marker.update == self.current.label:
+            return False
+        return self._past(marker.update) is None or self._starts_again(marker)
+
+    def _past(self, label: int | None) -> Update | None:
+        """The update of the near past with this label."""
+        if label is None:
+            return None
+        return next(
+            (u for u in reversed(self._closed) if u.label == label and u.index >= self._counts_from), None
+        )
+
+    def _starts_again(self, marker: Marker) -> bool:
+        """Whether an old label means a trainer that was started again rather than a rank that is late.
+
+        A rank's labels never fall; of a sender not heard before, only the update just over can be meant.
+        """
+        newest = self._labels.get(marker.sender)
+        if newest is not None and marker.update is not None:
+            return marker.update < newest
+        return marker.update != self._closed[-1].label
+
+    def _is_behind(self, marker: Marker) -> bool:
+        """Whether the sender took part in the update just over and has begun nothing in this one yet."""
+        if self.current is None or not self._closed:
+            return False
+        here = any(marker.sender in o.senders for o in self.current.occurrences if not o.carried)
+        return not here and any(marker.sender in o.senders for o in self._closed[-1].occurrences)
 
     def _begin(self, marker: Marker) -> Edge | None:
         closed = opened = None
+        t_s = marker.t_s
         if self._starts_update(marker):
-            closed = self._close(marker.t_s)
-            opened = self.current = Update(self.updates_seen, marker.update, marker.t_s)
+            if self._past(marker.update) is not None:
+                self._counts_from = self.updates_seen  # labels start again: older ones mean nothing now
+            if self.current is not None:
+                t_s = max(t_s, self.current.begin_s)
+            closed, going_on = self._close(t_s)
+            opened = self.current = Update(self.updates_seen, marker.update, t_s, occurrences=going_on)
             self.updates_seen += 1
-        phase = marker.phase or ""
+        elif self.current is not None and self.current.label is None and self._past(marker.update) is None:
+            self.current.label = marker.update
+        if self._known_already(marker):
+            return None
         running = self._running()
-        same = [o for o in running if o.phase == phase and o.label == marker.update]
-        if any(marker.sender in o.open_senders for o in same):
-            self.odd["repeated_begin"] += 1
-            return None
-        joined = next((o for o in same if marker.sender not in o.senders), None)
-        if joined is not None:
-            joined.senders.add(marker.sender)
-            joined.open_senders.add(marker.sender)
-            joined.begin_s = min(joined.begin_s, marker.t_s)
-            return None
-        if marker.update is not None and any(u.label == marker.update for u in self._closed):
-            self.odd["late_begin"] += 1
-            return None
         if len(running) >= _MAX_OCCURRENCES:
             self.odd["too_many_phases"] += 1
-            return None
-        occurrence = Occurrence(phase, marker.update, marker.t_s)
-        occurrence.senders.add(marker.sender)
-        occurrence.open_senders.add(marker.sender)
-        running.append(occurrence)
-        if "/" in phase:
-            return None
-        return Edge(True, phase, marker.t_s, closed, opened)
+        else:
+            occurrence = Occurrence(marker.phase or "", marker.update, t_s)
+            occurrence.join(marker)
+            occurrence.begin_s = t_s
+            running.append(occurrence)
+            if "/" not in occurrence.phase:
+                return Edge(True, occurrence.phase, t_s, closed, opened)
+        # An update that has opened is told in any case.
+        return Edge(True, marker.phase or "", t_s, closed, opened) if opened is not None else None
+
+    def _known_already(self, marker: Marker) -> bool:
+        """Whether a begin belongs to an occurrence that is there already; heals lost ends on the way."""
+        running = self._running()
+        for occurrence in [o for o in running if o.phase == marker.phase and marker.sender in o.open_senders]:
+            if occurrence.carried:
+                self.odd["missing_end"] += 1
+                running.remove(occurrence)
+            elif self._end_was_lost(occurrence, marker.sender):
+                self.odd["missing_end"] += 1
+            elif occurrence.fits(marker):
+                self.odd["repeated_begin"] += 1
+                return True
+        past = self._past(marker.update)
+        if marker.update is None and marker.phase != "generation" and self._is_behind(marker):
+            past = self._closed[-1]
+        for occurrence in past.occurrences if past is not None else ():
+            if occurrence.fits(marker) and marker.sender not in occurrence.senders:
+                self.odd["late_begin"] += 1
+                occurrence.join(marker)
+                return True
+        for occurrence in running:
+            joinable = not occurrence.carried and not occurrence.strangers_end
+            if joinable and occurrence.fits(marker) and marker.sender not in occurrence.senders:
+                occurrence.join(marker)
+                return True
+        return False
+
+    def _end_was_lost(self, occurrence: Occurrence, sender: str) -> bool:
+        """Whether the sender has begun another phase since, so that a second begin is no nesting; then cut."""
+        later = [
+            o.begin_s
+            for o in self._running()
+            if sender in o.senders
+            and o.begin_s > occurrence.begin_s
+            and top_level(o.phase) != top_level(occurrence.phase)
+        ]
+        if not later:
+            return False
+        occurrence.end(sender, min(later), {})
+        occurrence.complete = False
+        return True
+
+    # -- ends and counts ------------------------------------------------------------------------------------
 
     def _end(self, marker: Marker) -> Edge | None:
-        for occurrence in reversed(self._running()):
-            matches = occurrence.phase == marker.phase and marker.sender in occurrence.open_senders
-            if matches and marker.update in (None, occurrence.label):
-                break
-        else:
+        occurrence = self._ended_by(marker)
+        if occurrence is None:
             self._late_end(marker)
             return None
-        occurrence.open_senders.discard(marker.sender)
-        occurrence.count(marker.numbers)
-        occurrence.end_s = max(marker.t_s, occurrence.end_s or occurrence.begin_s)
-        occurrence.complete = not occurrence.open_senders
-        if not occurrence.complete or "/" in occurrence.phase:
+        sender = marker.sender
+        if sender not in occurrence.open_senders:
+            sender = next(iter(occurrence.open_senders))
+            occurrence.strangers_end = True
+        occurrence.end(sender, marker.t_s, marker.numbers)
+        if not occurrence.complete or "/" in occurrence.phase or occurrence.end_s is None:
             return None
         return Edge(False, occurrence.phase, occurrence.end_s)
 
+    def _ended_by(self, marker: Marker) -> Occurrence | None:
+        """The newest open occurrence that an end means."""
+        fitting = [o for o in reversed(self._running()) if o.open_senders and o.fits(marker)]
+        own = next((o for o in fitting if marker.sender in o.open_senders), None)
+        if own is not None:
+            return own
+        stranger = marker.sender not in self._labels
+        return next(
+            (o for o in fitting if stranger or (o.strangers_end and marker.sender in o.senders)), None
+        )
+
     def _late_end(self, marker: Marker) -> None:
         """An end whose update was closed already still brings its counts."""
-        for update in self._closed:
+        for update in reversed(self._closed):
             for occurrence in update.occurrences:
-                if occurrence.phase == marker.phase and marker.sender in occurrence.open_senders:
-                    occurrence.open_senders.discard(marker.sender)
-                    occurrence.count(marker.numbers)
+                if occurrence.fits(marker) and marker.sender in occurrence.open_senders:
+                    t_s = marker.t_s if update.end_s is None else min(marker.t_s, update.end_s)
+                    occurrence.end(marker.sender, t_s, marker.numbers)
                     self.odd["late_end"] += 1
                     return
         self.odd["end_without_begin"] += 1
@@ -190,71 +276,55 @@ class UpdateTracker:
         candidates = ([self.current] if self.current else []) + list(reversed(self._closed))
         update = next((u for u in candidates if u.label == marker.update), None)
         if update is None:
-            update = next((u for u in candidates if u.label is None and not u.counted), None)
+            # Phases without labels: counts are of the newest update that has trained, the next may have begun.
+            unnamed = [u for u in candidates if u.label is None and not u.counted]
+            update = next((u for u in unnamed if u.begun("training")), unnamed[0] if unnamed else None)
         if update is None:
             self.odd["update_unknown"] += 1
             return
+        update.label = marker.update
         for name, value in marker.numbers.items():
             known = update.numbers.get(name, value)
             update.numbers[name] = max(value, known) if update.counted else value
         update.counted = True
 
-    def _close(self, t_s: float) -> Update | None:
+    def _close(self, t_s: float) -> tuple[Update | None, list[Occurrence]]:
+        """The update that ends at ``t_s``, and what of it goes on in the next one."""
+        going_on = []
         for occurrence in self._running():
-            if occurrence.end_s is None or occurrence.open_senders:
-                occurrence.end_s = max(occurrence.begin_s, t_s)
-                occurrence.complete = False
+            if not occurrence.open_senders:
+                continue
+            occurrence.complete = False
+            if occurrence.end_s is not None:
+                continue  # some ranks have ended it: the others' ends are late or lost
+            occurrence.end_s = max(occurrence.begin_s, t_s)
+            if occurrence.phase == "generation" or "/" in occurrence.phase:
+                continue
+            if occurrence.carried < _MAX_CARRIED:
+                going_on.append(occurrence.across_border())
+            else:
+                self.odd["missing_end"] += 1
         update, self.current = self.current, None
         if update is not None:
-            update.end_s = t_s
+            update.end_s = max(t_s, update.begin_s)
             self._closed.append(update)
-        return update
-
-
-Interval = tuple[float, float]
-
-
-def top_level(phase: str) -> str:
-    """The phase a subphase belongs to: ``a`` of ``a/b``."""
-    return phase.partition("/")[0]
-
-
-def partition(occurrences: Sequence[Occurrence], begin_s: float, end_s: float) -> dict[str, list[Interval]]:
-    """Disjoint intervals per top-level phase inside [begin, end]: where phases overlap, the later begun has it.
-
-    So a phase nested in another takes its time out of the outer one, and nothing is counted twice.
-    """
-    spans = [
-        (max(o.begin_s, begin_s), min(end_s if o.end_s is None else o.end_s, end_s), top_level(o.phase))
-        for o in occurrences
-    ]
-    spans = sorted(span for span in spans if span[1] > span[0])
-    edges = sorted({edge for span in spans for edge in span[:2]})
-    result: dict[str, list[Interval]] = {}
-    active: list[tuple[float, float, str]] = []
-    upcoming = 0
-    for left, right in itertools.pairwise(edges):
-        while upcoming < len(spans) and spans[upcoming][0] <= left:
-            active.append(spans[upcoming])
-            upcoming += 1
-        active = [span for span in active if span[1] > left]
-        if not active:
-            continue
-        phase = max(active, key=lambda span: span[0])[2]
-        intervals = result.setdefault(phase, [])
-        if intervals and intervals[-1][1] == left:
-            intervals[-1] = (intervals[-1][0], right)
-        else:
-            intervals.append((left, right))
-    return result
+        return update, going_on
 
 
 def overlap_s(update: Update, first: str, second: str) -> float:
-    """Seconds in which two top-level phases ran at the same time: none in a colocated synchronous run."""
+    """Seconds in which two top-level phases ran at the same time: none in a colocated synchronous run.
+
+    Only phases whose end was marked count: one that lost its end is no proof of anything.
+    """
+    spans = [
+        union(
+            (max(o.begin_s, update.begin_s), o.end_s)
+            for o in update.occurrences
+            if top_level(o.phase) == phase and o.complete and o.end_s is not None
+        )
+        for phase in (first, second)
+    ]
     total = 0.0
-    for a in update.occurrences:
-        for b in update.occurrences:
-            if top_level(a.phase) == first and top_level(b.phase) == second:
-                end = min(x.end_s if x.end_s is not None else float("inf") for x in (a, b))
-                total += max(0.0, end - max(a.begin_s, b.begin_s))
+    for begin_s, end_s in spans[0]:
+        total += sum(max(0.0, min(end_s, e) - max(begin_s, b)) for b, e in spans[1])
     return total
