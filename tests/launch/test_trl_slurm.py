@@ -1,0 +1,63 @@
+"""The shipped TRL job on a real Slurm cluster: two nodes, plugin, markers, fixed clocks, report."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from launch.trl_environment import trl_python
+from rig.cluster import Cluster
+from slurm.scripts import PYTHON, leftovers, touched_gpus
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "slurm_examples" / "trl_grpo.sbatch"
+UPDATES = 5
+#: Phases of seconds, so that clocks are switched for them (below a second they are not).
+SIZE = ("--hidden", "256", "--responses", "64", "--max-tokens", "160")
+
+pytestmark = [pytest.mark.slurm, pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1500)]
+
+
+def test_trl_job_on_two_nodes(cluster: Cluster) -> None:
+    """The report has TRL's own token counts and both nodes' GPUs; clocks were set for both phases and are home."""
+    policy = cluster.work / "fixed.yaml"
+    policy.write_text("policy: fixed\nfixed: {generation_mhz: 1500, training_mhz: 1200}\n")
+    env = {
+        "EERL_BIN": str(Path(PYTHON).parent),
+        "EERL_EXAMPLES": str(SCRIPT.parent),
+        "EERL_POLICY": str(policy),
+        "PYTHON": str(trl_python()),
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+    }
+    script = SCRIPT.read_text().replace('"$@"', " ".join(["--updates", str(UPDATES), *SIZE]))
+
+    job = cluster.run(script, timeout_s=600, env=env)
+
+    assert (job.state, job.exit_code) == ("COMPLETED", 0), job.errors
+    assert f"{UPDATES} optimizer steps done" in job.output
+    report = json.loads((cluster.work / f"eerl-{job.job_id}" / "report.json").read_text())
+    assert (report["allocation"]["nodes_seen"], report["allocation"]["gpus_measured"]) == (2, 4)
+    assert report["allocation"]["energy_j"] > 0
+    assert all(check["ok"] for check in report["checks"])
+    # TRL's own log, printed by TRL: mean length times the number of responses.
+    means = [float(mean) for mean in re.findall(r"'completions/mean_length': '?([\d.e+]+)", job.output)]
+    assert len(means) == UPDATES
+    lines = (cluster.work / f"eerl-{job.job_id}" / "updates.csv").read_text().splitlines()
+    columns = lines[0].split(",")
+    rows = [dict(zip(columns, line.split(","), strict=True)) for line in lines[1:]]
+    assert [int(row["update"]) for row in rows] == list(range(UPDATES))
+    for row, mean in zip(rows, means, strict=True):
+        assert int(row["generated_tokens"]) == pytest.approx(64 * mean, rel=1e-3)
+        assert row["valid_tokens"] == row["generated_tokens"]
+    for name in ("n1", "n2"):
+        set_to = {
+            call.args
+            for call in cluster.node(name).stub.setter_calls()
+            if call.function == "nvmlDeviceSetGpuLockedClocks"
+        }
+        assert {"min=345 max=1500", "min=345 max=1200"} <= set_to
+        assert touched_gpus(cluster, name) == {0, 1}
+    assert leftovers(cluster) == []
