@@ -18,6 +18,8 @@ from eerl_launch.doctor_node import Check, Place, check_markers, check_shared, e
 from eerl_launch.slurm import Allocation, agent_argv, agent_environment, read_allocation
 
 _COMMAND_S = 60.0
+#: Built into Slurm 22.05; the gpu plugin falls back on it only where a step asks for a frequency.
+_SLURM_GPU_FREQ = "high,memory=high"
 
 #: Runs a command and returns its exit code, stdout and stderr; None when it cannot be run or takes too long.
 Runner = Callable[[Sequence[str], Mapping[str, str]], "tuple[int, str, str] | None"]
@@ -99,7 +101,9 @@ def check_config(run: Runner, env: Mapping[str, str]) -> Iterator[Check]:
     else:
         yield Check("PrologFlags", "ok", flags)
     default = settings.get("GpuFreqDef", "")
-    if default and default not in ("(null)", "none", "n/a"):
+    if default == _SLURM_GPU_FREQ:
+        yield Check("GpuFreqDef", "ok", f"{default}: Slurm's own default, only for steps with --gpu-freq")
+    elif default and default not in ("(null)", "none", "n/a"):
         yield Check(
             "GpuFreqDef",
             "warn",
@@ -108,6 +112,17 @@ def check_config(run: Runner, env: Mapping[str, str]) -> Iterator[Check]:
         )
     else:
         yield Check("GpuFreqDef", "ok", "not set")
+
+
+def check_environment(env: Mapping[str, str]) -> Iterator[Check]:
+    """Variables that make Slurm set GPU clocks for the job's steps."""
+    if env.get("SLURM_GPU_FREQ"):
+        yield Check(
+            "SLURM_GPU_FREQ",
+            "warn",
+            f"{env['SLURM_GPU_FREQ']}: the job's steps set GPU clocks themselves",
+            "submit without --gpu-freq",
+        )
 
 
 def check_option(run: Runner, env: Mapping[str, str]) -> Iterator[Check]:
@@ -160,7 +175,7 @@ def examine_all(env: Mapping[str, str], run: Runner = run_command) -> list[Check
     if allocation is not None or len(settings) > 1:
         found += [*settings, *check_option(run, clean)]
     if allocation is not None:
-        found += check_nodes(run, allocation, clean)
+        found += [*check_environment(env), *check_nodes(run, allocation, clean)]
         # Markers are the business of the machine where the trainer runs, which is here.
         here = Place(allocation.node_name or socket.gethostname(), str(allocation.job_id), env)
         found += [*check_shared(here), *check_markers(here)]

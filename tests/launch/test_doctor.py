@@ -77,7 +77,7 @@ def test_all_well() -> None:
     [
         (FakeSlurm(CONFIG.replace("Alloc,Contain", "Alloc,RunInJob")), "PrologFlags", "fail", "removes RunInJob"),
         (FakeSlurm(CONFIG.replace("Alloc,Contain", "(null)")), "PrologFlags", "warn", "PrologFlags=Alloc"),
-        (FakeSlurm(CONFIG.replace("GpuFreqDef              = (null)", "GpuFreqDef = high,memory=high")),
+        (FakeSlurm(CONFIG.replace("GpuFreqDef              = (null)", "GpuFreqDef = medium")),
          "GpuFreqDef", "warn", "unsets GpuFreqDef"),
         (FakeSlurm(usage="no plugins\n"), "--eerl", "fail", "plugstack.conf"),
     ],
@@ -90,6 +90,16 @@ def test_hazards_of_the_cluster(slurm: FakeSlurm, name: str, state: str, cure: s
 
     assert check.state == state
     assert cure in check.cure
+
+
+def test_slurm_own_default_is_no_hazard() -> None:
+    """The frequency built into Slurm is fine; one that the job itself asks for is not."""
+    slurm = FakeSlurm(CONFIG.replace("(null)", "high,memory=high"), nodes=BOTH)
+
+    found = examine_all({**JOB, "SLURM_GPU_FREQ": "low"}, slurm)
+
+    assert find(found, "GpuFreqDef").state == "ok"
+    assert find(found, "SLURM_GPU_FREQ").state == "warn"
 
 
 def test_node_that_says_nothing() -> None:
