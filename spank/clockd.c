@@ -1,7 +1,7 @@
 /* eerl-clockd: which form is asked for, with which job and which settings. */
 #include "job.h"
+#include "oneshot.h"
 #include "report.h"
-#include "reset.h"
 #include "serve.h"
 
 #include <dirent.h>
@@ -125,21 +125,25 @@ static void settle_down(int keep, bool stays)
     close_others(keep);
 }
 
+/* Are the words there that this form needs, and no others? */
+static bool complete(const char *form, const struct arguments *a)
+{
+    if (strcmp(form, "--reset") == 0)
+        return a->n_jobs > 0;
+    if (strcmp(form, "--reset-stale") == 0)
+        return a->n_jobs == 0;
+    return (strcmp(form, "--serve") == 0 || strcmp(form, "--claim") == 0) && a->job.node != NULL && a->job.id != 0 &&
+           a->has_uid && a->has_gid && a->job.position_text != NULL && a->n_jobs == 0;
+}
+
 static int run(const char *form, struct arguments *a)
 {
-    bool serves = strcmp(form, "--serve") == 0, claims = strcmp(form, "--claim") == 0;
-
-    if (strcmp(form, "--reset") == 0 && a->n_jobs > 0)
+    if (strcmp(form, "--reset") == 0)
         return reset_jobs(a->job.node, a->jobs, a->n_jobs, &a->job.config);
-    if (strcmp(form, "--reset-stale") == 0 && a->n_jobs == 0)
+    if (strcmp(form, "--reset-stale") == 0)
         return reset_stale(a->job.node, &a->job.config);
-    if ((serves || claims) && a->job.node != NULL && a->job.id != 0 && a->has_uid && a->has_gid &&
-        a->job.position_text != NULL && a->n_jobs == 0) {
-        a->job.positions = parse_index_list(a->job.position_text, a->job.position, EERL_MAX_GPUS);
-        return serves ? serve(&a->job) : claim(&a->job);
-    }
-    (void)!write(STDERR_FILENO, usage, sizeof(usage) - 1);
-    return 2;
+    a->job.positions = parse_index_list(a->job.position_text, a->job.position, EERL_MAX_GPUS);
+    return strcmp(form, "--serve") == 0 ? serve(&a->job) : claim(&a->job);
 }
 
 int main(int ac, char *av[])
@@ -148,7 +152,7 @@ int main(int ac, char *av[])
     char why[EERL_WHY_LEN] = "";
     int next = ac;
 
-    if (ac < 2 || !read_words(&a, ac, av, &next)) {
+    if (ac < 2 || !read_words(&a, ac, av, &next) || !complete(av[1], &a)) {
         (void)!write(STDERR_FILENO, usage, sizeof(usage) - 1);
         return 2;
     }

@@ -154,23 +154,33 @@ int gpu_lock(struct lane *lane, uint32_t mhz, bool *changed)
     return code;
 }
 
+/* Application clocks go back to what was found, if that was anything but the default. */
+static int give_application_back(struct lane *lane, bool *changed)
+{
+    const struct nvml *n = lane->all->nvml;
+    uint32_t site_max = lane->all->config->site_max_mhz, before = lane->mark.before_mhz, standard = 0;
+    uint32_t now = application_clock(lane, NVML_CLOCK_GRAPHICS);
+
+    if (now != 0 && now != lane->mark.set_mhz)
+        return NVML_OK; /* someone else has set it since: theirs now, not ours to undo */
+    *changed = true;
+    if (n->default_application_clock != NULL)
+        (void)n->default_application_clock(lane->gpu.device, NVML_CLOCK_GRAPHICS, &standard);
+    if (site_max != 0 && (before == 0 || before > site_max))
+        before = site_max;
+    if (before != 0 && before != standard && n->set_application_clocks != NULL)
+        return n->set_application_clocks(lane->gpu.device, lane->mark.memory_mhz, before);
+    return n->reset_application_clocks != NULL ? n->reset_application_clocks(lane->gpu.device)
+                                               : NVML_FUNCTION_NOT_FOUND;
+}
+
 static int give_back(struct lane *lane, bool *changed)
 {
     const struct nvml *n = lane->all->nvml;
     uint32_t site_max = lane->all->config->site_max_mhz;
 
-    if (lane->mark.application) {
-        uint32_t now = application_clock(lane, NVML_CLOCK_GRAPHICS), before = lane->mark.before_mhz;
-        if (now != 0 && now != lane->mark.set_mhz)
-            return NVML_OK; /* someone else has set it since: theirs now, not ours to undo */
-        *changed = true;
-        if (before != 0 && site_max != 0 && before > site_max)
-            before = site_max;
-        if (before != 0 && n->set_application_clocks != NULL)
-            return n->set_application_clocks(lane->gpu.device, lane->mark.memory_mhz, before);
-        return n->reset_application_clocks != NULL ? n->reset_application_clocks(lane->gpu.device)
-                                                   : NVML_FUNCTION_NOT_FOUND;
-    }
+    if (lane->mark.application)
+        return give_application_back(lane, changed);
     *changed = true;
     if (site_max > 0 && n->set_locked_clocks != NULL && lane->clocks > 0)
         return n->set_locked_clocks(lane->gpu.device, lane->clocks_mhz[0], snap(lane, site_max, 0, site_max));

@@ -4,9 +4,9 @@
 #define EERL_LANES_H
 
 #include "config.h"
+#include "grant.h"
 #include "identity.h"
 #include "nvml.h"
-#include "state.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -31,6 +31,7 @@ static const struct symbol symbols[] = {
     {AT(set_application_clocks), "nvmlDeviceSetApplicationsClocks", NULL},
     {AT(reset_application_clocks), "nvmlDeviceResetApplicationsClocks", NULL},
     {AT(application_clock), "nvmlDeviceGetApplicationsClock", NULL},
+    {AT(default_application_clock), "nvmlDeviceGetDefaultApplicationsClock", NULL},
     {AT(energy_mj), "nvmlDeviceGetTotalEnergyConsumption", NULL},
     {AT(clock_mhz), "nvmlDeviceGetClockInfo", NULL},
     {AT(power_mw), "nvmlDeviceGetPowerUsage", NULL},

@@ -74,6 +74,7 @@ struct nvml {
     int (*set_application_clocks)(nvml_device, uint32_t, uint32_t);
     int (*reset_application_clocks)(nvml_device);
     int (*application_clock)(nvml_device, int, uint32_t *);
+    int (*default_application_clock)(nvml_device, int, uint32_t *);
     int (*energy_mj)(nvml_device, uint64_t *);
     int (*clock_mhz)(nvml_device, int, uint32_t *);
     int (*power_mw)(nvml_device, uint32_t *);

@@ -1,11 +1,12 @@
 #include "serve.h"
 
 #include "admit.h"
+#include "grant.h"
+#include "oneshot.h"
 #include "privilege.h"
 #include "proc.h"
 #include "report.h"
 #include "reset.h"
-#include "state.h"
 #include "supervisor.h"
 #include "trust.h"
 
@@ -103,11 +104,8 @@ static bool contested(const struct job *job, int node_fd, char *why, size_t why_
 {
     bool yes = false;
     uint32_t other;
-    int fd = openat(node_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    DIR *d = state_list(node_fd);
 
-    if (d == NULL && fd >= 0)
-        close(fd);
     for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
         if (parse_u32(e->d_name, 1, UINT32_MAX, &other) && other != job->id)
             yes = contested_by(job, node_fd, other, why, why_size) || yes;

@@ -56,19 +56,19 @@ class Client:
     """One connection to a broker."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-        self._socket.settimeout(HANG_BOUND_S)
+        self.raw = connection
+        self.raw.settimeout(HANG_BOUND_S)
         self._rest = b""
 
     def send(self, data: bytes) -> None:
         """Send bytes as they are."""
-        self._socket.sendall(data)
+        self.raw.sendall(data)
 
     def line(self) -> str | None:
         """The next line from the broker; None when it has closed."""
         while b"\n" not in self._rest:
             try:
-                data = self._socket.recv(65536)
+                data = self.raw.recv(65536)
             except ConnectionResetError:
                 return None
             if not data:
@@ -102,7 +102,7 @@ class Client:
 
     def close(self) -> None:
         """Hang up."""
-        self._socket.close()
+        self.raw.close()
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,8 @@ class LoneNode:
         )
         assert self._holder.stdout is not None
         assert self._holder.stdout.readline() == "ready\n"
-        self.root = Path(f"/proc/{self._holder.pid}/root")
+        self.holder = self._holder.pid
+        self.root = Path(f"/proc/{self.holder}/root")
         self.stub = Stub.create(self.root / "dev/shm/eerl-nvml-stub", gpus=gpus, **stub)  # type: ignore[arg-type]
         self._started: list[subprocess.Popen[bytes]] = []
         self._clients: list[Client] = []

@@ -270,30 +270,30 @@ def test_requeued_job_gets_a_fresh_broker(node: LoneNode) -> None:
 def test_forgotten_jobs_leave_no_folder(node: LoneNode) -> None:
     """The sweep removes folders of jobs long gone, and of another boot at once; young ones stay."""
     folder = node.root / "run/eerl" / node.name
-    for job in (21, 22, 23):
+    for job in (4100000021, 4100000022, 4100000023):
         (folder / str(job)).mkdir(parents=True)
-    (folder / "22" / "reason").write_text("no\n")
+    (folder / "4100000022" / "reason").write_text("no\n")
     old = 1_000_000_000
-    os.utime(folder / "22", (old, old))
-    (folder / "23" / "grant").write_text(
-        "job=23\nuid=1\nrestart=-\nboot_id=another\npid=1\ngroup=1\nstart_ticks=1\nnvml=\nsite_max_mhz=0\ndrain=0\n"
+    os.utime(folder / "4100000022", (old, old))
+    (folder / "4100000023" / "grant").write_text(
+        "job=4100000023\nuid=1\nrestart=-\nboot_id=another\npid=1\ngroup=1\nstart_ticks=1\nnvml=\nsite_max_mhz=0\ndrain=0\n"
     )
 
     assert node.run("--reset-stale").code == 0
 
-    assert {entry.name for entry in folder.iterdir()} == {"21"}
+    assert {entry.name for entry in folder.iterdir()} == {"4100000021"}
 
 
 def test_a_step_that_still_runs_keeps_the_folder(node: LoneNode) -> None:
     """A process titled as root's slurmstepd of the job counts as life; the same title of a user does not."""
     folder = node.root / "run/eerl" / node.name
-    for job in (31, 32):
+    for job in (4100000031, 4100000032):
         (folder / str(job)).mkdir(parents=True)
         os.utime(folder / str(job), (1_000_000_000, 1_000_000_000))
-    with node.titled("slurmstepd: [31.extern]"), node.titled("slurmstepd: [32.extern]", uid=4001):
+    with node.titled("slurmstepd: [4100000031.extern]"), node.titled("slurmstepd: [4100000032.extern]", uid=4001):
         assert node.run("--reset-stale").code == 0
 
-    assert {entry.name for entry in folder.iterdir()} == {"31"}
+    assert {entry.name for entry in folder.iterdir()} == {"4100000031"}
 
 
 def test_foreign_state_folder_is_not_used(node: LoneNode) -> None:
