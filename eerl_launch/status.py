@@ -57,14 +57,16 @@ class Status:
         state = "HOLD" if status["hold"] else status["state"]
         if status["control_off"]:
             state = "MEASURING"
-        parts = [] if not status["simulated"] else [f"SIMULATED GPUs ({status['simulated']})"]
+        parts = ["SIMULATED GPUs"] if status["simulated"] else []
         parts += [state.lower(), f"update {updates_seen}" + (f"/{total}" if total else "")]
         plan = status["plan"]
         if plan is not None and not status["control_off"]:
             words = [
-                f"{mhz} MHz" if mhz else "governor" for mhz in (plan["generation_mhz"], plan["training_mhz"])
+                str(mhz) if mhz else "governor" for mhz in (plan["generation_mhz"], plan["training_mhz"])
             ]
-            parts.append(f"generation {words[0]}, training {words[1]}")
+            parts.append(
+                "governor clocks" if words[0] == words[1] == "governor" else f"{'/'.join(words)} MHz"
+            )
         if status["energy_saving_pct"] is not None:
             parts.append(f"energy/token {-status['energy_saving_pct']:+.1f} %")
             parts.append(f"throughput {status['throughput_change_pct']:+.1f} %")
