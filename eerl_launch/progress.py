@@ -25,9 +25,12 @@ class Progress:
         self._size = (0, 0)
         self._shown_at = 0.0
         self._last_state = ""
+        self._closed = False
 
     def show(self, state: str, line: str) -> None:
         """Show ``line``; ``state`` decides whether it is news where there is no terminal."""
+        if self._closed:
+            return
         now = time.monotonic()
         if self.is_terminal:
             if now - self._shown_at >= _REFRESH_S:
@@ -69,7 +72,8 @@ class Progress:
             os.write(self._fd, text.encode("utf-8", "replace"))
 
     def close(self) -> None:
-        """Give the whole terminal back."""
+        """Give the whole terminal back, for good."""
+        self._closed = True
         if self.is_terminal and self._size != (0, 0):
             rows = self._size[1]
             self._write(f"\x1b7\x1b[r\x1b[{rows};1H\x1b[2K\x1b8")
