@@ -157,23 +157,27 @@ def test_an_nvml_that_anyone_could_replace_is_not_loaded(make_cluster: MakeClust
 
     job = cluster.run(f"{CLIENT} --lock 900", "--gres=gpu:1", "--eerl")
 
-    assert job.state == "COMPLETED"
+    assert "can be written by others" in job.output
+    assert cluster.sinfo() == {"n1": "idle"}
     assert cluster.node(0).stub.setter_calls() == []
 
 
 def test_the_admins_clamp_and_standing_limit(make_cluster: MakeCluster) -> None:
-    """A wish below the clamp is raised to it, and the site's own limit is back after the job."""
+    """A wish outside the clamp is refused, and the site's own limit is back after a job that locked inside it."""
     cluster = make_cluster(
         nodes=1, gpus=1, plugstack="min_mhz=1000 max_mhz=1500 site_max_mhz=1700 default=on"
     )
     stub = cluster.node(0).stub
-    job_id = cluster.sbatch(f"{CLIENT} --lock 600 --hold 60", "--gres=gpu:1")
-    during = wait_for(lambda: stub.locked_mhz(0), "the lock")
+    outside = cluster.run(f"{CLIENT} --lock 600; {CLIENT} --lock 1800", "--gres=gpu:1")
+    untouched = stub.setter_calls()
 
+    job_id = cluster.sbatch(f"{CLIENT} --lock 1200 --hold 60", "--gres=gpu:1")
+    during = wait_for(lambda: stub.locked_mhz(0), "the lock")
     cluster.scancel(str(job_id))
     cluster.wait_end(job_id)
 
-    assert 1000 <= during[1] <= 1500
+    assert outside.output.count(": err ") == 2 and untouched == [], outside.output
+    assert during == (345, 1200)
     assert stub.locked_mhz(0) == (345, 1695)  # 1700 is not a supported clock, and the limit is never exceeded
 
 
