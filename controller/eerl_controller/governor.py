@@ -22,6 +22,7 @@ from eerl_controller.regression import (
 )
 from eerl_controller.work import (
     GENERATION_PHASES,
+    LEAST,
     TRAINING_PHASES,
     Observation,
     counts_of,
@@ -99,14 +100,16 @@ def _expected_phases(observations: Sequence[Observation], mode: ExecutionMode) -
     if mode not in _SYNCHRONOUS:
         return ()
     wanted = [*GENERATION_PHASES, *TRAINING_PHASES]
-    ran = {name: sum(item.phases.get(name, (0.0, None))[0] > 0 for item in observations) for name in wanted}
+    ran = {
+        name: sum(item.phases.get(name, (0.0, None))[0] >= LEAST for item in observations) for name in wanted
+    }
     usual = tuple(name for name in wanted if 2 * ran[name] > len(observations))
     return usual if set(usual) & {"generation", "training"} else ()
 
 
 def has_phases(observation: Observation, phases: Sequence[str]) -> bool:
     """Whether this update ran all these phases for a measured time."""
-    return all(observation.phases.get(name, (0.0, None))[0] > 0 for name in phases)
+    return all(observation.phases.get(name, (0.0, None))[0] >= LEAST for name in phases)
 
 
 def _seconds(observation: Observation, phase: str) -> float | None:
@@ -115,7 +118,7 @@ def _seconds(observation: Observation, phase: str) -> float | None:
 
 def _joules(observation: Observation, phase: str) -> float | None:
     joules = observation.phases[phase][1]
-    return joules if joules is not None and joules > 0 else None
+    return joules if joules is not None and joules >= LEAST else None
 
 
 def fit_quantity(

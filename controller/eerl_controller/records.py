@@ -30,8 +30,12 @@ class ExecutionMode(Enum):
     ASYNC_INFLIGHT = "async_inflight"
 
 
+#: No update of any job takes that many seconds, joules or tokens; larger numbers are errors, and would overflow.
+LARGEST = 1e15
+
+
 def _check(name: str, value: float | None, *, positive: bool = False) -> None:
-    """Raise unless ``value`` is None or a finite number that is not negative (or is positive)."""
+    """Raise unless ``value`` is None or a possible number that is not negative (or is positive)."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -39,6 +43,8 @@ def _check(name: str, value: float | None, *, positive: bool = False) -> None:
     if not math.isfinite(value) or value < 0 or (positive and value == 0):
         wanted = "a positive finite number" if positive else "a finite number, not negative"
         raise RecordError(f"{name} must be {wanted}, not {value!r}")
+    if value > LARGEST:
+        raise RecordError(f"{name} must be at most {LARGEST:g}, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

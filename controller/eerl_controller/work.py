@@ -17,6 +17,10 @@ TRAINING_PHASES = ("critic", "logprob", "training")
 VISITING_PHASES = ("checkpoint", "validation")
 
 
+#: Seconds or joules below this (a thousandth) are not a measurement of anything an update does.
+LEAST = 1e-3
+
+
 class Unusable(Enum):
     """Why an update is not evidence for any decision. It still counts in the totals."""
 
@@ -112,7 +116,7 @@ def unusable_reason(record: UpdateRecord) -> Unusable | None:
             return reason
     if record.plan_id is None:
         return Unusable.MIXED_PLANS
-    if record.elapsed_s is None:
+    if record.elapsed_s is None or record.elapsed_s < LEAST:
         return Unusable.NO_ELAPSED
     if record.valid_tokens is None:
         return Unusable.MISSING_COUNTS
@@ -123,7 +127,7 @@ def unusable_reason(record: UpdateRecord) -> Unusable | None:
         if name in record.flags and name not in totals:
             return Unusable.VISITOR_NOT_SEPARATE
     seconds, _ = visitors(record)
-    return Unusable.VISITOR_NOT_SEPARATE if seconds >= record.elapsed_s else None
+    return Unusable.VISITOR_NOT_SEPARATE if record.elapsed_s - seconds < LEAST else None
 
 
 def observe_work(record: UpdateRecord) -> Observation:
@@ -134,7 +138,7 @@ def observe_work(record: UpdateRecord) -> Observation:
     partial = "partial_energy" in record.flags
     visit_unknown = any(name in totals and totals[name][1] is None for name in VISITING_PHASES)
     energy_j = None if partial or visit_unknown or record.energy_j is None else record.energy_j - visit_j
-    if energy_j is not None and energy_j <= 0:
+    if energy_j is not None and energy_j < LEAST:
         energy_j = None
     own = {
         name: (seconds, None if energy_j is None else joules)

@@ -1,0 +1,184 @@
+"""Whatever valid records come, in whatever order: no crash, no impossible clock, no difference between equals."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eerl_controller import (
+    FLAGS,
+    ClockGrid,
+    Controller,
+    ExecutionMode,
+    PhaseRecord,
+    PoolRecord,
+    RecordError,
+    Settings,
+    UpdateRecord,
+)
+
+GRID = ClockGrid([345, 360, 510, 795, 1050, 1290, 1500, 1665, 1800, 1950, 1980, 2010], 1980)
+MIN_MHZ, MAX_MHZ = 400, 1900
+
+#: Short phases of the machine, so that a few hundred arbitrary records reach all of it.
+QUICK = Settings(
+    calibration_updates=4,
+    trial_updates=1,
+    confirmation_updates=2,
+    settle_updates=0,
+    monitor_window=4,
+    monitor_every=2,
+    coverage_failures=3,
+    remeasure_updates=2,
+    give_up_updates=6,
+    suspend_updates=2,
+    reference_window=12,
+    min_mhz=MIN_MHZ,
+    max_mhz=MAX_MHZ,
+)
+
+numbers = st.one_of(st.none(), st.floats(0, 1e15), st.floats(50, 150), st.just(0.0))
+counts = st.one_of(st.none(), st.integers(0, 10**15), st.integers(900, 1100), st.just(0))
+phase_names = st.sampled_from(
+    ["generation", "training", "logprob", "critic", "refit", "validation", "checkpoint", "training/x", "odd"]
+)
+flag_sets = st.one_of(st.just(frozenset()), st.frozensets(st.sampled_from(sorted(FLAGS)), max_size=2))
+
+
+@st.composite
+def wild(draw: st.DrawFn) -> dict[str, Any]:
+    """Fields of any valid record; how its plan relates to the one wished for is drawn as well."""
+    return {
+        "elapsed_s": draw(st.one_of(st.none(), st.floats(1e-300, 1e15), st.floats(50, 150))),
+        "energy_j": draw(numbers),
+        "phases": {
+            name: PhaseRecord(elapsed_s=draw(numbers), energy_j=draw(numbers))
+            for name in draw(st.lists(phase_names, max_size=5, unique=True))
+        },
+        "pools": {"training": PoolRecord(achieved_mhz=draw(numbers))} if draw(st.booleans()) else {},
+        "generated_tokens": draw(counts),
+        "longest_generated_tokens": draw(counts),
+        "valid_tokens": draw(counts),
+        "remaining_updates": draw(st.one_of(st.none(), st.integers(0, 500))),
+        "remaining_s": draw(st.one_of(st.none(), st.floats(0, 1e9))),
+        "flags": draw(flag_sets),
+    }
+
+
+def tame(rng: np.random.Generator) -> dict[str, Any]:
+    """Fields of a plausible record, with time and energy that may or may not favour low clocks."""
+    generated = int(rng.integers(500, 2000))
+    generation_s, training_s = float(rng.uniform(40, 80)), float(rng.uniform(20, 40))
+    return {
+        "elapsed_s": generation_s + training_s + 5.0,
+        "energy_j": float(rng.uniform(9000, 15000)),
+        "phases": {
+            "generation": PhaseRecord(elapsed_s=generation_s, energy_j=float(rng.uniform(3000, 5000))),
+            "training": PhaseRecord(elapsed_s=training_s, energy_j=float(rng.uniform(3000, 4000))),
+        },
+        "generated_tokens": generated,
+        "longest_generated_tokens": 100,
+        "valid_tokens": generated,
+    }
+
+
+Story = list[tuple[dict[str, Any], int, int]]
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> Story:
+    """A run: fields, how many plans behind each update ran (-1: mixed), how far the update number moves.
+
+    Most updates are plausible, made from a drawn seed; a few, drawn one by one, are anything.
+    """
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    steadiness = draw(st.sampled_from([0.6, 0.95]))
+    story: Story = []
+    for _ in range(draw(st.sampled_from([10, 60, 150]))):
+        behind = 0 if rng.random() < steadiness else int(rng.integers(-1, 3))
+        moved = 1 if rng.random() < steadiness else int(rng.integers(-3, 4))
+        story.append((tame(rng), behind, moved))
+    for place, fields in draw(st.lists(st.tuples(st.integers(0, 149), wild()), max_size=4)):
+        if place < len(story):
+            story[place] = (fields, *story[place][1:])
+    return story
+
+
+def tell(controller: Controller, number: int, fields: dict[str, Any], plan_behind: int) -> None:
+    """Observe a record that ran under the plan ``plan_behind`` ids ago (-1: mixed); refusals are legal."""
+    now = controller.plan.plan_id
+    plan_id = None if plan_behind < 0 else max(now - plan_behind, 0)
+    record = UpdateRecord(update=number, plan_id=plan_id, **fields)
+    before = controller.snapshot()
+    try:
+        controller.observe(record)
+    except RecordError:
+        assert controller.snapshot() == before
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(stories())
+def test_any_run_is_survived_with_possible_clocks_only(story: Story) -> None:
+    """No exception but RecordError, no warning, no number that JSON cannot hold, no clock off the table."""
+    controller = Controller(QUICK, ExecutionMode.COLOCATED_SYNC, GRID)
+    number = 0
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for fields, behind, moved in story:
+            number += moved
+            tell(controller, number, fields, behind)
+            plan = controller.plan
+            for mhz in (plan.generation_mhz, plan.training_mhz):
+                assert mhz is None or (mhz in GRID.supported_mhz and MIN_MHZ <= mhz <= MAX_MHZ)
+            assert plan.idle_mhz is None
+            assert controller.summary()
+        json.dumps(controller.snapshot(), allow_nan=False)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(stories(), st.integers(0, 149))
+def test_equal_records_give_equal_plans_also_through_a_snapshot(story: Story, cut: int) -> None:
+    """Two controllers agree, one of which was written down and read back in the middle."""
+    one = Controller(QUICK, ExecutionMode.COLOCATED_SYNC, GRID)
+    other = Controller(QUICK, ExecutionMode.COLOCATED_SYNC, GRID)
+    number = 0
+
+    for index, (fields, behind, moved) in enumerate(story):
+        number += moved
+        if index == cut:
+            other = Controller.restore(json.loads(json.dumps(other.snapshot(), allow_nan=False)))
+        tell(one, number, fields, behind)
+        tell(other, number, fields, behind)
+        assert one.plan == other.plan
+        assert one.state is other.state
+    assert one.snapshot() == other.snapshot()
+    assert one.saving == other.saving
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e16, True])
+def test_a_number_that_cannot_be_is_refused_when_the_record_is_made(value: float) -> None:
+    """Errors end at the door."""
+    with pytest.raises(RecordError, match="energy_j"):
+        UpdateRecord(update=1, energy_j=value)
+
+
+def test_an_unknown_flag_is_refused() -> None:
+    """A misspelt flag would make an unusable update look usable."""
+    with pytest.raises(RecordError, match="hardware_slowdwon"):
+        UpdateRecord(update=1, flags=frozenset({"hardware_slowdwon"}))
+
+
+def test_a_grid_needs_clocks() -> None:
+    """An empty or senseless table is refused; duplicates and order do not matter."""
+    with pytest.raises(RecordError):
+        ClockGrid([], 1980)
+    with pytest.raises(RecordError):
+        ClockGrid([0, 345], 1980)
+    assert ClockGrid([510, 345, 510], 1980).supported_mhz == (345, 510)
