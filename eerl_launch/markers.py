@@ -1,7 +1,8 @@
 """Lines that the trainer writes → :class:`Marker`. Contract 3.3; no I/O.
 
 A sender may be any program, so nothing it writes is trusted: a line that is not a marker is counted and
-passed over, an unknown event or key is legal and kept out of the way.
+passed over, an unknown event or key is legal and kept out of the way. A number that cannot be one (NaN of an
+empty batch, say) is unknown, and the marker that carried it still counts.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _EVENTS = ("run", "begin", "end", "update", "pool", "pause", "resume", "metric",
 #: from the future, and one that old came through a stepped clock.
 _MAX_AGE_S = 3600.0
 _MAX_NAME = 200
+#: Beyond this a double does not count in ones any more; no run makes so many tokens.
+_MAX_COUNT = 2**53
 
 
 class MarkerError(ValueError):
@@ -46,23 +49,48 @@ def marker_time_s(
 ) -> float:
     """Run time of a marker, from its own CLOCK_REALTIME stamp and the instant of its arrival.
 
-    Only the age of the stamp is used, so a stepped wall clock cannot move a phase by more than its effect
-    between sending and arrival; a stamp that is impossible gives the arrival time.
+    Only the age of the stamp is used, so a stepped wall clock moves only a marker that was under way at that
+    moment; a stamp that is impossible gives the arrival time. Never negative: a run begins at zero.
     """
-    if sent_real_s is None:
-        return arrival_s
-    age_s = arrival_real_s - sent_real_s
+    age_s = 0.0 if sent_real_s is None else arrival_real_s - sent_real_s
     if not 0.0 <= age_s <= _MAX_AGE_S:
-        return arrival_s
-    return arrival_s - age_s * time_scale
+        age_s = 0.0
+    return max(0.0, arrival_s - age_s * time_scale)
 
 
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise MarkerError(f"{name} is not a finite number: {value!r}")
-    if value < 0 and name not in ("reward", "value"):
-        raise MarkerError(f"{name} is negative: {value!r}")
+def _clean(value: Any) -> Any:
+    """The value as any later reader can take it: no half characters, no number beyond a double, no NaN."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, int) and abs(value) > _MAX_COUNT:
+        return None
+    return value
+
+
+def _number(name: str, value: Any) -> float | None:
+    """A number that can be true, else None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if name not in ("reward", "value") and not 0 <= value <= _MAX_COUNT:
+        return None
     return float(value)
+
+
+def _phase(name: Any) -> str:
+    """A phase's name in its plain form: no empty parts, nothing a terminal would act on."""
+    if not isinstance(name, str):
+        raise MarkerError("no phase name")
+    parts = ["".join(c if c.isprintable() else "?" for c in part.strip()) for part in name.split("/")]
+    plain = "/".join(part for part in parts if part)
+    if not 0 < len(plain) <= _MAX_NAME:
+        raise MarkerError(f"a phase name has 1 to {_MAX_NAME} characters, not {len(plain)}")
+    return plain
 
 
 def parse(
@@ -72,7 +100,7 @@ def parse(
     if len(line) > MAX_LINE_BYTES:
         raise MarkerError(f"longer than {MAX_LINE_BYTES} bytes")
     try:
-        message = json.loads(line.decode("utf-8"))
+        message = _clean(json.loads(line.decode("utf-8")))
     except (ValueError, RecursionError) as error:
         raise MarkerError(f"not JSON: {error}") from error
     if not isinstance(message, dict):
@@ -82,29 +110,22 @@ def parse(
     event = message.get("ev")
     if not isinstance(event, str) or not event:
         raise MarkerError('no "ev"')
-    phase = message.get("phase")
-    if event in ("begin", "end"):
-        if not isinstance(phase, str) or not 0 < len(phase) <= _MAX_NAME:
-            raise MarkerError(f"{event} without a phase name")
-        phase = phase.strip("/") or phase
-    else:
-        phase = None
+    phase = _phase(message.get("phase")) if event in ("begin", "end") else None
     update = message.get("update")
+    if isinstance(update, float) and update.is_integer():
+        update = int(update)
     if update is not None and (isinstance(update, bool) or not isinstance(update, int)):
         raise MarkerError(f"update is not an integer: {update!r}")
     if event == "update" and update is None:
         raise MarkerError("update without its number")
-    numbers = {name: _number(name, message[name]) for name in _NUMBERS if message.get(name) is not None}
-    sent = message.get("t")
-    sent_real_s = None if sent is None else _number("t", sent)
-    known = event in _EVENTS
+    numbers = {name: _number(name, message.get(name)) for name in _NUMBERS}
     return Marker(
-        event=event if known else "unknown",
-        t_s=marker_time_s(sent_real_s, arrival_real_s, arrival_s, time_scale),
+        event=event if event in _EVENTS else "unknown",
+        t_s=marker_time_s(_number("t", message.get("t")), arrival_real_s, arrival_s, time_scale),
         sender=sender,
         phase=phase,
         update=update,
-        numbers=numbers,
+        numbers={name: value for name, value in numbers.items() if value is not None},
         fields=message,
     )
 
@@ -135,3 +156,8 @@ class LineSplitter:
             elif line.strip():
                 whole.append(line)
         return whole
+
+    def end(self) -> list[bytes]:
+        """What the sender wrote last without a line end: a shell's printf may well leave it out."""
+        rest, self._pending = self._pending, b""
+        return [rest] if rest.strip() else []

@@ -7,11 +7,13 @@ what is there already is used only when it is such a folder of ours.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import secrets
 import socket
 import stat
+import struct
 from pathlib import Path
 
 #: Tried in this order; a Unix socket path holds 107 bytes, and these prefixes leave room for any job id.
@@ -19,6 +21,8 @@ _ROOTS = ("/dev/shm", "/run/user/{uid}", "/tmp", "/var/tmp")
 _MAX_SOCKET_PATH = 107
 SOCKET_NAME = "s"
 CONTROL_NAME = "c"
+#: Beside a socket of ours while it is tried out; the longest name that a socket in the folder has.
+_PROBE_NAME = "probe-12345678"
 _LOCK_NAME = "lock"
 
 
@@ -58,7 +62,8 @@ def _holds_a_socket(folder: Path) -> bool:
     except OSError:
         return False
     finally:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def private_folder(job: str) -> Path:
@@ -72,17 +77,24 @@ def private_folder(job: str) -> Path:
         base = Path(root.format(uid=uid))
         for name in (f"eerl-{uid}-{job}", f"eerl-{uid}-{job}-{secrets.token_hex(4)}"):
             folder = base / name
+            if len(os.fsencode(folder / _PROBE_NAME)) > _MAX_SOCKET_PATH:
+                tried.append(f"{folder}: too long for a socket")
+                break
+            existed = os.path.lexists(folder)
             try:
-                usable = len(str(folder / SOCKET_NAME)) <= _MAX_SOCKET_PATH and _make(folder)
+                private = _make(folder)
             except OSError as error:
                 tried.append(f"{folder}: {error.strerror}")
                 break
-            if not usable:
+            if not private:
                 tried.append(f"{folder}: not a private folder of ours")
                 continue
             if _holds_a_socket(folder):
                 return folder
             tried.append(f"{folder}: cannot bind and connect a socket there")
+            if not existed:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
             break
     raise NoPlaceError("no place for the marker socket: " + "; ".join(tried))
 
@@ -122,7 +134,7 @@ def listen(path: Path) -> socket.socket:
 def peer_is_us(connection: socket.socket) -> bool:
     """Whether the other end runs under our uid or as root: the second line behind the folder's mode."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    uid = int.from_bytes(credentials[4:8], "little")
+    _, uid, _ = struct.unpack("iII", credentials)
     return uid in (os.geteuid(), 0)
 
 
