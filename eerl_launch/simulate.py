@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from eerl_launch.devices.base import DeviceError
@@ -66,8 +68,8 @@ class SimWorkload:
                     gpu.settle(node.model)
 
     def _left_s(self, work_s: float) -> float:
-        """Virtual seconds until the slowest GPU has done ``work_s``, at the clocks of now."""
-        left_s = 0.0
+        """Virtual seconds until the slowest GPU has done ``work_s`` at the clocks of now; negative once it has."""
+        left_s = -math.inf
         for node in self._nodes:
             with node.gpus() as gpus:
                 left_s = max(left_s, *((work_s - gpu.progress_s) / gpu.speed for gpu in gpus))
@@ -80,19 +82,26 @@ class SimWorkload:
         (bound by memory), ``training`` (bound by the clock) or ``idle`` (GPUs wait); ``load`` (0..1) scales
         the power it adds.
         """
+        return self.run_pieces(kind, [(work_s, load)])
+
+    def run_pieces(self, kind: str, pieces: Sequence[tuple[float, float]]) -> float:
+        """As :meth:`run_phase`, for work whose load changes: ``(work_s, load)`` one after the other."""
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
 
-        def begin(gpu: SimGpu) -> None:
-            gpu.kind, gpu.load, gpu.progress_s = KINDS[kind], load, 0.0
+        def begin(load: float, ahead_s: float, gpu: SimGpu) -> None:
+            gpu.kind, gpu.load, gpu.progress_s = KINDS[kind], load, ahead_s * gpu.speed
 
         def finish(gpu: SimGpu) -> None:
             gpu.kind, gpu.load = IDLE, 0.0
 
         start_s = self.clock.now_s()
-        self._each(begin)
-        while (left_s := self._left_s(work_s)) > 0:
-            self._wait(left_s)
+        ahead_s = 0.0
+        for work_s, load in pieces:
+            self._each(partial(begin, load, ahead_s))
+            while (left_s := self._left_s(work_s)) > 0:
+                self._wait(left_s)
+            ahead_s = -left_s  # what was done beyond this piece while we woke up belongs to the next one
         self._each(finish)
         return self.clock.now_s() - start_s
 

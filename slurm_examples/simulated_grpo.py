@@ -72,8 +72,8 @@ def draw_rollout(rng: random.Random, progress: float, gpus: int) -> Rollout:
 
 
 def generate(workload: SimWorkload, rollout: Rollout, pace: float) -> None:
-    for seconds, running in rollout.decode_slices():
-        workload.run_phase("generation", seconds * pace, load=0.4 + 0.6 * running)
+    pieces = [(seconds * pace, 0.4 + 0.6 * running) for seconds, running in rollout.decode_slices()]
+    workload.run_pieces("generation", pieces)
 
 
 def one_update(workload: SimWorkload, update: int, total: int, seed: int, gpus: int) -> str:

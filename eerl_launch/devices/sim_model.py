@@ -8,6 +8,7 @@ V²f, decoding bound by memory over the upper clocks, training bound by the cloc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 #: Clock-event reasons (nvml.h, nvmlClocksEventReason*).
 REASON_IDLE, REASON_SW_POWER_CAP = 0x1, 0x4
@@ -20,6 +21,23 @@ KINDS = {"idle": IDLE, "generation": GENERATION, "training": TRAINING}
 _KNEE_ORDER = 8
 #: Training rate over clock: a little under linear, as for matrix products with some communication.
 _TRAINING_EXPONENT = 0.9
+
+
+@lru_cache(maxsize=16)
+def _table(first_mhz: float, step_mhz: float, clocks: int) -> tuple[int, ...]:
+    return tuple(int(first_mhz + step_mhz * step) for step in range(clocks))
+
+
+@lru_cache(maxsize=1024)
+def _settle(model: Model, ceiling_mhz: int, kind: int, load: float) -> tuple[int, int]:
+    """What :meth:`Model.settle` says; asked again and again for the GPUs of a node, and slow under the cap."""
+    reasons = REASON_IDLE if kind == IDLE else 0
+    if model.power_w(ceiling_mhz, kind, load) <= model.power_limit_w:
+        return ceiling_mhz, reasons
+    for mhz in reversed(model.supported_mhz):
+        if mhz <= ceiling_mhz and model.power_w(mhz, kind, load) <= model.power_limit_w:
+            return mhz, reasons | REASON_SW_POWER_CAP
+    return model.supported_mhz[0], reasons | REASON_SW_POWER_CAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +62,7 @@ class Model:
     @property
     def supported_mhz(self) -> tuple[int, ...]:
         """Clocks that can be locked, ascending; steps of 7.5 MHz appear as 8 and 7, as the driver shows them."""
-        return tuple(int(self.first_mhz + self.step_mhz * step) for step in range(self.clocks))
+        return _table(self.first_mhz, self.step_mhz, self.clocks)
 
     @property
     def max_mhz(self) -> int:
@@ -81,13 +99,7 @@ class Model:
 
     def settle(self, ceiling_mhz: int, kind: int, load: float) -> tuple[int, int]:
         """The clock that is reached under a ceiling, and the clock-event reasons."""
-        reasons = REASON_IDLE if kind == IDLE else 0
-        if self.power_w(ceiling_mhz, kind, load) <= self.power_limit_w:
-            return ceiling_mhz, reasons
-        for mhz in reversed(self.supported_mhz):
-            if mhz <= ceiling_mhz and self.power_w(mhz, kind, load) <= self.power_limit_w:
-                return mhz, reasons | REASON_SW_POWER_CAP
-        return self.supported_mhz[0], reasons | REASON_SW_POWER_CAP
+        return _settle(self, ceiling_mhz, kind, load)
 
 
 MODELS = {
