@@ -182,8 +182,12 @@ static int give_back(struct lane *lane, bool *changed)
     if (lane->mark.application)
         return give_application_back(lane, changed);
     *changed = true;
-    if (site_max > 0 && n->set_locked_clocks != NULL && lane->clocks > 0)
-        return n->set_locked_clocks(lane->gpu.device, lane->clocks_mhz[0], snap(lane, site_max, 0, site_max));
+    if (site_max > 0 && n->set_locked_clocks != NULL) {
+        uint32_t high = snap(lane, site_max, 0, site_max), low = lane->clocks > 0 ? lane->clocks_mhz[0] : 0;
+        /* No list, or none that low: pinned to the limit rather than left above it. */
+        return high != 0 ? n->set_locked_clocks(lane->gpu.device, low, high)
+                         : n->set_locked_clocks(lane->gpu.device, site_max, site_max);
+    }
     return n->reset_locked_clocks != NULL ? n->reset_locked_clocks(lane->gpu.device) : NVML_FUNCTION_NOT_FOUND;
 }
 
