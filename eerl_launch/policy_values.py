@@ -13,9 +13,10 @@ from typing import Any
 
 import yaml
 
+from eerl_launch.policy import FORMATS
+
 POLICIES = ("eerl", "paper", "fixed", "governor")
 MODES = ("auto", "colocated_sync", "disaggregated_sync", "async_drained", "async_inflight")
-FORMATS = ("html", "json", "csv", "txt")
 NULLS = ("null", "none", "~", "")
 
 MAX_CLOCK_MHZ = 10_000

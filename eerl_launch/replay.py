@@ -15,7 +15,8 @@ from eerl_launch.errors import EerlError
 if TYPE_CHECKING:
     from eerl_controller import ClockPlan, Controller, Settings, UpdateRecord
 
-_PLAN_KEYS = ("plan_id", "generation_mhz", "training_mhz", "idle_mhz", "state", "reason", "note")
+_CLOCK_KEYS = ("generation_mhz", "training_mhz", "idle_mhz")
+_PLAN_KEYS = ("plan_id", *_CLOCK_KEYS, "state", "reason", "note")
 
 
 class ReplayError(EerlError):
@@ -75,6 +76,72 @@ def _controller(event: Mapping[str, Any], changes: Mapping[str, Any] | None) -> 
         raise ReplayError(f"the ledger's controller event cannot be used by this eerl: {error}") from error
 
 
+class _Replayer:
+    """Goes through a ledger: records to the controller, plans against those it gives."""
+
+    def __init__(self, changes: Mapping[str, Any] | None) -> None:
+        self.result = Replay()
+        self.controller: Controller | None = None
+        self._changes = changes
+        self._shown: dict[str, Any] = {}
+        #: The update just observed, and the plan event that must follow it (None: no event, nothing changed).
+        self._expected: tuple[int | None, dict[str, Any] | None] | None = None
+        self._recorded_clocks: dict[Any, tuple[Any, ...]] = {}
+        self._issued: dict[tuple[Any, ...], int] = {}
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """One event of the ledger; whatever is neither controller, plan nor update passes by."""
+        kind = event.get("ev")
+        if kind == "controller" and self.controller is None:
+            self.controller = _controller(event, self._changes)
+            self._note(None)
+        elif self.controller is None:
+            return
+        elif kind == "plan":
+            self._recorded_clocks[event.get("plan_id")] = tuple(event.get(key) for key in _CLOCK_KEYS)
+            self.compare(event)
+        elif kind == "update" and event.get("record"):
+            self.compare(None)
+            if self.result.difference is None:
+                self._observe(self.controller, record_from_dict(event["record"]))
+
+    def compare(self, recorded: Mapping[str, Any] | None) -> None:
+        """Hold the recorded plan (None: the ledger has none here) against the one expected."""
+        if self._expected is None or self._changes is not None:
+            return
+        after, expected = self._expected
+        self._expected = None
+        seen = None if recorded is None else {key: recorded.get(key) for key in _PLAN_KEYS}
+        if seen != expected:
+            self.result.difference = (
+                f"after update {after}: the ledger has {_say(seen)}; replay gives {_say(expected)}"
+            )
+
+    def _observe(self, controller: Controller, record: UpdateRecord) -> None:
+        from eerl_controller import RecordError
+
+        if self._changes is not None:
+            # The recorded plan's number means nothing to this controller; its own plan with the same clocks does.
+            clocks = self._recorded_clocks.get(record.plan_id, ())
+            record = replace(record, plan_id=self._issued.get(clocks))
+        self.result.updates += 1
+        try:
+            controller.observe(record)
+        except RecordError:  # the session passed over it too, and wrote a warning
+            self.result.passed_over += 1
+        self._note(record.update)
+
+    def _note(self, after: int | None) -> None:
+        """Remember what the ledger must say next: the session writes a plan when one of three things changed."""
+        shape = _shape(self.controller) if self.controller is not None else {}
+        changed = any(shape.get(key) != self._shown.get(key) for key in ("plan_id", "reason", "state"))
+        self._expected = (after, shape if changed else None)
+        if changed:
+            self._shown = shape
+            self.result.plans.append((after, shape))
+            self._issued[tuple(shape[key] for key in _CLOCK_KEYS)] = shape["plan_id"]
+
+
 def replay(events: Iterable[Mapping[str, Any]], changes: Mapping[str, Any] | None = None) -> Replay:
     """Feed the ledger's records to a fresh controller.
 
@@ -82,62 +149,15 @@ def replay(events: Iterable[Mapping[str, Any]], changes: Mapping[str, Any] | Non
     differs. ``changes`` are settings to try instead (``Policy.controller_settings()``); then nothing is compared.
     Raises :class:`ReplayError` when there is no controller event.
     """
-    from eerl_controller import RecordError
-
-    result = Replay()
-    controller: Controller | None = None
-    shown: dict[str, Any] = {}
-    awaited: tuple[int | None, dict[str, Any] | None] | None = None
-    recorded_clocks: dict[Any, tuple[Any, ...]] = {}
-    issued: dict[tuple[Any, ...], int] = {}
-    ended = False
-
-    def compare(seen: Mapping[str, Any] | None) -> str | None:
-        """The difference between the plan that should come now and the recorded one."""
-        if awaited is None or changes is not None:
-            return None
-        after, expected = awaited
-        recorded = None if seen is None else {key: seen.get(key) for key in _PLAN_KEYS}
-        if recorded == expected:
-            return None
-        return f"after update {after}: the ledger has {_say(recorded)}; replay gives {_say(expected)}"
-
-    def note(after: int | None) -> None:
-        nonlocal shown, awaited
-        shape = _shape(controller) if controller is not None else {}
-        changed = [shape.get(key) != shown.get(key) for key in ("plan_id", "reason", "state")]
-        awaited = (after, shape if any(changed) else None)
-        if any(changed):
-            shown = shape
-            result.plans.append((after, shape))
-            issued[tuple(shape[key] for key in _PLAN_KEYS[1:4])] = shape["plan_id"]
-
+    replayer = _Replayer(changes)
+    last: Mapping[str, Any] = {}
     for event in events:
-        kind = event.get("ev")
-        if kind == "controller" and controller is None:
-            controller = _controller(event, changes)
-            note(None)
-        elif kind == "plan" and controller is not None:
-            recorded_clocks[event.get("plan_id")] = tuple(event.get(key) for key in _PLAN_KEYS[1:4])
-            result.difference = compare(event)
-            awaited = None
-        elif kind == "update" and controller is not None and event.get("record"):
-            result.difference = compare(None)
-            if result.difference is None:
-                record = record_from_dict(event["record"])
-                if changes is not None:
-                    record = replace(record, plan_id=issued.get(recorded_clocks.get(record.plan_id, ())))
-                result.updates += 1
-                try:
-                    controller.observe(record)
-                except RecordError:
-                    result.passed_over += 1
-                note(record.update)
-        ended = kind == "end"
-        if result.difference is not None:
-            return result
-    if controller is None:
+        last = event
+        replayer.take(event)
+        if replayer.result.difference is not None:
+            return replayer.result
+    if replayer.controller is None:
         raise ReplayError("the ledger has no controller event: no update was ever shown to a controller")
-    if ended:  # a killed run may lack the line of its last plan
-        result.difference = compare(None)
-    return result
+    if last.get("ev") == "end":  # a killed run may lack the line of its last plan
+        replayer.compare(None)
+    return replayer.result
