@@ -9,7 +9,7 @@ from eerl_launch.report import members, totals, trust
 from eerl_launch.report.checks import checks
 from eerl_launch.report.estimate import Estimate, estimate_saving
 from eerl_launch.report.rows import Run
-from eerl_launch.report.values import kwh, number
+from eerl_launch.report.values import kwh, number, table
 
 SCHEMA = "eerl.report"
 SCHEMA_VERSION = 1
@@ -83,11 +83,13 @@ def _head(run: Run) -> dict[str, Any]:
             "time_unix_s",
             "time_scale",
             "policy_file",
-            "versions",
         )
     }
+    versions = {str(name): str(value) for name, value in table(run.start.get("versions")).items()}
     return {
         **head,
+        "versions": versions,
+        "eerl_version": versions.get("eerl"),
         "end_time_unix_s": number(end.get("time_unix_s")),
         "exit_code": end.get("exit_code"),
         "signal": end.get("signal"),

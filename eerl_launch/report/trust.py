@@ -86,6 +86,10 @@ def _seen(run: Run, total: dict[str, Any]) -> list[tuple[str, str]]:
         for node in run.nodes.values()
         if node.state == "lost"
     ]
+    beyond = run.start.get("nodes_not_covered")
+    if isinstance(beyond, list) and beyond:
+        names = ", ".join(str(name) for name in beyond)
+        found.append(("bad", f"Partial: other components of this heterogeneous job are not measured: {names}."))
     gpus_expected = total["gpus_expected"]
     if gpus_expected and total["gpus_seen"] < gpus_expected:
         found.append(("bad", f"Partial: {total['gpus_seen']} of {gpus_expected} GPUs were seen."))

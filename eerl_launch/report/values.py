@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -34,9 +33,13 @@ def weighted_mean(pairs: Iterable[tuple[float | None, float | None]]) -> float |
     return sum(value * weight for value, weight in known) / weight_sum if weight_sum > 0 else None
 
 
+#: No joules, seconds, tokens or MHz are larger; a value beyond it is damage, and would overflow the sums.
+LARGEST = 1e24
+
+
 def number(value: Any) -> float | None:
-    """A finite number as float, anything else (text, booleans, null, infinities) as None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    """A number as float; anything else (text, booleans, null, infinities, beyond :data:`LARGEST`) as None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -LARGEST <= value <= LARGEST:
         return None
     return float(value)
 
