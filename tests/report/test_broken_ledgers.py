@@ -235,7 +235,12 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(data=st.data())
 def test_any_value_in_any_field_gives_a_report(data: st.DataObject, tmp_path: Path) -> None:
     """A ledger of another version, with fields of the wrong kind, still gives strict files."""
