@@ -87,6 +87,8 @@ class _Connection:
         connection = self._socket
         if connection is None:
             raise ConnectionError("not connected")
+        if self._rest:  # an answer nobody asked for: what comes next would be taken for another's
+            raise ConnectionError("the broker answered twice")
         connection.sendall(request.encode("ascii") + b"\n")
         while b"\n" not in self._rest:
             data = connection.recv(65536)
@@ -129,6 +131,24 @@ def _failures(reply: str, uuids: Sequence[str]) -> list[GpuFailure]:
     return failures
 
 
+def _samples(reply: str) -> dict[str, GpuSample]:
+    """``ok t_ns=… GPU-a key=value … ; GPU-b …``; raises ValueError or KeyError for anything else."""
+    head, *parts = reply.split(";")
+    t_ns = int(_fields(head)["t_ns"])
+    # The first GPU stands in the same part as the time stamp.
+    first = " ".join(word for word in head.split()[1:] if not word.startswith("t_ns="))
+    samples = {}
+    for part in [first, *parts]:
+        uuid, _, rest = part.strip().partition(" ")
+        if not uuid:
+            continue
+        values = {
+            name: int(value, 0) for key, value in _fields(rest).items() if (name := _SAMPLE_KEYS.get(key))
+        }
+        samples[uuid] = GpuSample(t_ns, **values)
+    return samples
+
+
 class BrokerSource:
     """A :class:`~eerl_launch.devices.base.GpuSource` whose hands are the broker's."""
 
@@ -163,6 +183,11 @@ class BrokerSource:
             )
             for i, uuid in enumerate(uuids)
         )
+        # NVML failed there, MIG, …: reading NVML ourselves may still show what is the job's.
+        if not self._gpus:
+            self.close()
+            reason = self.backend_reason or "no reason given"
+            raise DeviceError(f"the clock broker serves no GPU here: {reason}")
 
     def gpus(self) -> Sequence[GpuInfo]:
         """The GPUs the plugin granted to this job on this node."""
@@ -171,23 +196,13 @@ class BrokerSource:
     def sample(self) -> Mapping[str, GpuSample]:
         """One reading per GPU that answered; raises DeviceError when the broker is gone."""
         reply = self._read.ask("sample")
-        head, *parts = reply.split(";")
-        words = head.split()
+        words = reply.split(None, 1)
         if not words or words[0] != "ok":
             raise DeviceError(f"the clock broker cannot sample: {reply[:200]}")
-        t_ns = int(_fields(head)["t_ns"])
-        # The first GPU stands in the same part as the time stamp.
-        first = " ".join(word for word in words[1:] if not word.startswith("t_ns="))
-        samples = {}
-        for part in [first, *parts]:
-            uuid, _, rest = part.strip().partition(" ")
-            if not uuid:
-                continue
-            values = {
-                name: int(value, 0) for key, value in _fields(rest).items() if (name := _SAMPLE_KEYS.get(key))
-            }
-            samples[uuid] = GpuSample(t_ns, **values)
-        return samples
+        try:
+            return _samples(reply)
+        except (ValueError, KeyError) as error:
+            raise DeviceError(f"the clock broker's sample is not understood ({error!r})") from error
 
     def _ask_again(self, request: str) -> str:
         """Ask, and once more after a pause: the broker's supervisor restarts a worker that died."""

@@ -275,7 +275,7 @@ class Cluster:
 
     def job(self, job_id: int) -> Job:
         """The job as it is now."""
-        return parse_job(self.command("scontrol", "-o", "show", "job", str(job_id)).stdout)
+        return parse_job(self.command("scontrol", "-o", "show", "job", str(job_id)).stdout, job_id)
 
     def wait_running(self, job_id: int, timeout_s: float = 60.0) -> Job:
         """Wait until the job runs (or has ended)."""

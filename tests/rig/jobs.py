@@ -55,9 +55,10 @@ class Job:
         return self.errors_path.read_text(errors="replace") if self.errors_path.exists() else ""
 
 
-def parse_job(text: str) -> Job:
-    """Read one line of ``scontrol -o show job``."""
-    fields = dict(re.findall(r"(\S+?)=(\S*)", text))
+def parse_job(text: str, job_id: int) -> Job:
+    """Read the job's line of ``scontrol -o show job``; a heterogeneous job has one per component."""
+    line = next(line for line in text.splitlines() if line.startswith(f"JobId={job_id} "))
+    fields = dict(re.findall(r"(\S+?)=(\S*)", line))
     code, _, number = fields["ExitCode"].partition(":")
     return Job(
         job_id=int(fields["JobId"]),

@@ -87,8 +87,11 @@ def _no_constant(name: str) -> float:
 
 
 def make_report(cluster: Cluster, job_id: int) -> str:
-    """``eerl report`` on the ledger of a run that was killed."""
-    return cluster.command("eerl", "report", str(cluster.work / f"eerl-{job_id}")).stdout
+    """``eerl report`` on the ledger of a run that was killed, by its user on a node."""
+    command = f"{Path(PYTHON).parent}/eerl"
+    done = cluster.node().execute([command, "report", str(cluster.work / f"eerl-{job_id}")])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def run_job(cluster: Cluster, script: str, *arguments: str, timeout_s: float = 120.0) -> Run:

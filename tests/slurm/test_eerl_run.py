@@ -214,4 +214,5 @@ def test_a_heterogeneous_job_is_told_what_is_covered(cluster: Cluster) -> None:
     run = run_job(cluster, script + eerl_run(cluster, SHORT, policy=FIXED))
 
     assert run.job.exit_code == 0
-    assert "not measured" in run.text or "component" in run.text, run.text
+    assert "not measured: n2" in " ".join(run.text.split()), run.text
+    assert "n2" in run.job.errors
