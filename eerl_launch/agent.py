@@ -90,7 +90,11 @@ class Agent:
         if not data:
             self._ending = True
         for message in self._decoder.feed(data):
-            self._command(message)
+            try:
+                self._command(message)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                text = f"command passed over: {error!r}"
+                self._uplink.send({"ev": "note", "kind": "warning", "text": text[:500]})
 
     def run(self) -> int:
         """Serve until the session says end, closes the channel, or TERM comes and the channel closes after it."""
@@ -100,14 +104,10 @@ class Agent:
         signal.signal(signal.SIGTERM, self._on_term)
         self._selector.register(wake_read, selectors.EVENT_READ, lambda: os.read(wake_read, 4096))
         self._open()
-        while not self._ending:
-            if self._relay is not None:
-                complaint = self._relay.ensure()
-                if complaint and complaint != self._relay_complaint:
-                    self._uplink.send({"ev": "note", "kind": "warning", "text": complaint})
-                self._relay_complaint = complaint
-            for key, _ in self._selector.select(1.0):
-                key.data()
+        try:
+            self._serve()
+        except Exception as error:  # whatever it is, the clocks go home first
+            self._uplink.send({"ev": "note", "kind": "warning", "text": f"the agent failed: {error!r}"[:500]})
         farewell: Message = {"ev": "bye", "locked": False, "hangs": False, "left_locked": False}
         if self._hands is not None:
             farewell = self._hands.finish()
@@ -121,11 +121,21 @@ class Agent:
             self._source.close()
         return 0
 
+    def _serve(self) -> None:
+        while not self._ending:
+            if self._relay is not None:
+                complaint = self._relay.ensure()
+                if complaint and complaint != self._relay_complaint:
+                    self._uplink.send({"ev": "note", "kind": "warning", "text": complaint})
+                self._relay_complaint = complaint
+            for key, _ in self._selector.select(1.0):
+                key.data()
+
     def _marker(self, sender: str, line: bytes) -> None:
         """Send a marker of this node up as it came, with the instant of its arrival on both clocks."""
         text = line.decode("utf-8", "replace")
         self._uplink.send(
-            {"ev": "m", "from": sender, "line": text, "real_s": time.time(), "t": time.monotonic_ns()}
+            {"ev": "m", "from": sender, "line": text, "real_s": time.time(), "t": self._clock_ns()}
         )
 
     def _bad_markers(self, count: int) -> None:
@@ -134,7 +144,7 @@ class Agent:
     def _on_term(self, number: int, frame: object) -> None:
         """TERM means that the job is being ended: clocks go home at once, sampling goes on to the end of input."""
         if self._hands is not None:
-            self._hands.order({"op": "reset", "id": None, "uuids": None})
+            self._hands.go_home()
 
 
 def main() -> int:

@@ -17,6 +17,8 @@ from eerl_launch.devices.base import DeviceError, GpuFailure, GpuSample, GpuSour
 #: The session pings once a second; silent for this long it counts as gone and the clocks go home.
 SESSION_SILENCE_S = 10.0
 _RETRY_S = 2.0
+#: nvmlReturn_t for what went wrong without a code of its own.
+_UNKNOWN_CODE = 999
 #: How long the last reset and sample may take once the end has come; a hanging driver is left to the broker.
 _FAREWELL_S = 4.0
 
@@ -32,11 +34,13 @@ class Hands:
         self._clock_ns = clock_ns
         self._period_s = period_s
         self._uuids = [gpu.uuid for gpu in source.gpus()]
-        self._orders: queue.Queue[Message | None] = queue.Queue()
+        # The simple kind: its put may interrupt itself, as it does when TERM comes while an order is queued.
+        self._orders: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._requests: list[int] = []
         self._ended = threading.Event()
         self._locked = False
+        self._sent_home = False
         self.session_heard = time.monotonic()
         self._sampler = threading.Thread(target=self._sample_forever, daemon=True)
         self._setter = threading.Thread(target=self._obey_forever, daemon=True)
@@ -46,6 +50,11 @@ class Hands:
     def order(self, message: Message) -> None:
         """Queue a lock or reset."""
         self._orders.put(message)
+
+    def go_home(self) -> None:
+        """Reset now, and lock nothing any more; may be called from a signal handler."""
+        self._sent_home = True
+        self._orders.put({"op": "reset", "id": None, "uuids": None})
 
     def sample_now(self, request: int) -> None:
         """Sample without waiting for the next period."""
@@ -61,10 +70,11 @@ class Hands:
             ended = self._ended.is_set()
             try:
                 samples = self._source.sample()
-            except DeviceError as error:
-                if str(error) != complaint:
-                    complaint = str(error)
-                    self._uplink.send({"ev": "note", "kind": "warning", "text": complaint})
+            except Exception as error:  # the samples must go on, whatever a driver or a broker answers
+                text = str(error) if isinstance(error, DeviceError) else f"sampling failed: {error!r}"
+                if text != complaint:
+                    complaint = text
+                    self._uplink.send({"ev": "note", "kind": "warning", "text": text[:500]})
                 self._ended.wait(_RETRY_S)
             else:
                 complaint = ""
@@ -105,17 +115,29 @@ class Hands:
                 self._keep_alive()
                 continue
             if order is None:
+                if self._locked:
+                    self._try({"op": "reset", "id": None, "uuids": None})
                 return
+            self._try(order)
+
+    def _try(self, order: Message) -> None:
+        """Obey; an order that cannot be obeyed is answered, and the next one is."""
+        try:
             self._obey(order)
+        except Exception as error:
+            failures = [[uuid, _UNKNOWN_CODE, f"{error!r}"[:120]] for uuid in self._uuids]
+            self._uplink.send({"ev": "done", "re": order.get("id"), "set": 0, "failures": failures})
 
     def _keep_alive(self) -> None:
         """Renew the lease while the session lives; a session that hangs loses its lock like one that died."""
         if not self._locked:
             return
         if time.monotonic() - self.session_heard > SESSION_SILENCE_S:
-            self._source.reset()
-            self._locked = False
-            self._uplink.send({"ev": "note", "kind": "control_off", "text": "the session fell silent: reset"})
+            self._try({"op": "reset", "id": None, "uuids": None})
+            if not self._locked:
+                self._uplink.send(
+                    {"ev": "note", "kind": "control_off", "text": "the session fell silent: reset"}
+                )
             return
         try:
             self._source.keep_alive()
@@ -126,9 +148,15 @@ class Hands:
     def _obey(self, order: Message) -> None:
         begin_ns = time.monotonic_ns()
         failures: list[GpuFailure]
-        if order["op"] == "lock":
+        if order["op"] == "lock" and self._sent_home:
+            failures = []
+            self._uplink.send(
+                {"ev": "note", "kind": "control_off", "text": "ended by TERM: no lock any more"}
+            )
+        elif order["op"] == "lock":
+            mhz = int(order["mhz"])
             self._locked = True
-            failures = list(self._source.lock(int(order["mhz"]), order.get("uuids")))
+            failures = list(self._source.lock(mhz, order.get("uuids")))
         else:
             failures = list(self._source.reset(order.get("uuids")))
             self._locked = self._locked and bool(failures or order.get("uuids"))
@@ -146,8 +174,6 @@ class Hands:
     def finish(self) -> Message:
         """Reset what was locked, take a last sample, and say how it went; bounded by the farewell time."""
         was_locked = self._locked
-        if was_locked:
-            self._orders.put({"op": "reset", "id": None, "uuids": None})
         self._orders.put(None)
         self._setter.join(_FAREWELL_S)
         self._ended.set()

@@ -51,7 +51,7 @@ def open_source(options: argparse.Namespace, indices: list[int] | None) -> GpuSo
 
         try:
             return broker.BrokerSource(options.node, options.job_id)
-        except (DeviceError, ValueError, KeyError) as error:
+        except (DeviceError, OSError, ValueError) as error:
             reasons.append(broker.refusal(options.node, options.job_id) or str(error))
     if indices or not options.job_id:
         from eerl_launch.devices.nvml import NvmlSource, visible_gpus

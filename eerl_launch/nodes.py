@@ -53,14 +53,25 @@ class Link:
         return self.process.stderr.fileno() if self.process.stderr else -1
 
     def send(self, data: bytes = b"") -> None:
-        """Write without blocking; what does not fit now goes with the next call."""
-        self._unsent = (self._unsent + data)[-_MAX_UNSENT_BYTES:]
+        """Write without blocking; what does not fit now goes with the next call.
+
+        An agent that reads nothing for long loses the oldest: its clocks are wanted as they are now.
+        """
         stdin = self.process.stdin
         if stdin is None or stdin.closed:
+            self._unsent = b""
             return
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):
-            while self._unsent:
-                self._unsent = self._unsent[os.write(stdin.fileno(), self._unsent) :]
+        unsent = self._unsent + data
+        try:
+            while unsent:
+                unsent = unsent[os.write(stdin.fileno(), unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:  # its process is gone, which its closed output tells the session
+            unsent = b""
+        if len(unsent) > _MAX_UNSENT_BYTES:
+            unsent = unsent[unsent.index(b"\n", len(unsent) - _MAX_UNSENT_BYTES // 2) + 1 :]
+        self._unsent = unsent
 
     def close_input(self) -> None:
         """The end for agents: their input closes and they hand the clocks back."""

@@ -40,8 +40,11 @@ class Voice:
         self._clock = clock
         self._told: set[str] = set()
 
-    def log(self, event: str, **fields: Any) -> None:
-        """One line in the ledger, stamped with run time unless it brings its own."""
+    def log(self, event: str, /, **fields: Any) -> None:
+        """One line in the ledger, stamped with run time unless it brings its own.
+
+        Positional, since a trainer's metric may have fields of any name.
+        """
         self._ledger.append({"ev": event, "t_s": self._clock.now_s(), **fields})
 
     def say_once(self, key: str, text: str) -> None:
