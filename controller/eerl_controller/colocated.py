@@ -144,13 +144,16 @@ class ColocatedSync(Strategy):
             self._next_trial(evidence)
 
     def _on_search(self, evidence: Evidence) -> None:
+        experiment = self._experiment
         if self.book.pair.is_governor:
+            if experiment is not None and evidence.pair == experiment.pair and not evidence.after_gap:
+                # The change back came late: one more update of the trial, for nothing.
+                experiment.add(evidence, self._model)
             self._fresh += evidence.is_reference
             if self._fresh >= self._settings.bracket_updates:
                 self._judge_trial()
                 self._next_trial(evidence)
             return
-        experiment = self._experiment
         if experiment is None or not evidence.in_force:
             return
         experiment.add(evidence, self._model)
@@ -203,9 +206,8 @@ class ColocatedSync(Strategy):
             note = f"{experiment.outside} of {experiment.seen} updates outside the work that the governor did"
             self._remeasure(Reason.COVERAGE, note)
         else:
-            self._suspend(
-                Reason.NO_EVIDENCE, f"{experiment.seen} updates at {experiment.pair}, too few usable"
-            )
+            reason = Reason.MISSING_ENERGY if experiment.is_powerless else Reason.NO_EVIDENCE
+            self._suspend(reason, f"{experiment.seen} updates at {experiment.pair}, too few usable")
 
     # -- confirmation -----------------------------------------------------------------------------------------
 
@@ -372,7 +374,9 @@ class ColocatedSync(Strategy):
             self._enter(State.FAILED, GOVERNOR, reason, f"{note}; given up after repeated attempts")
 
     def _on_suspended(self, evidence: Evidence) -> None:
-        if self._suspension.count_down():
+        due = self._suspension.count_down()
+        # What is still missing would only suspend again, under lowered clocks in the meantime.
+        if due and evidence.observation is not None and evidence.observation.energy_j is not None:
             note = "another attempt after " + str(self.book.plan.reason.value).replace("_", " ")
             self._enter(State.CALIBRATION, GOVERNOR, Reason.CALIBRATING, note)
             self._on_calibration(evidence)

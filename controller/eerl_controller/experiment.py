@@ -54,6 +54,11 @@ class Experiment:
         """Whether the setting ran long enough for enough evidence, had there been any."""
         return self.seen >= PATIENCE * self.wanted + 2
 
+    @property
+    def is_powerless(self) -> bool:
+        """Whether there are updates that would count, but the energy of none is known."""
+        return bool(self.observations) and all(item.energy_j is None for item in self.observations)
+
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {

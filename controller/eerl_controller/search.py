@@ -211,15 +211,6 @@ class Search:
         energy = sum(trial.comparison.updates * trial.comparison.added_energy.rest for trial in words)
         return time / total, energy / total
 
-    def predict(self, levels: Levels) -> tuple[float, float]:
-        """Added time and energy expected of a setting, from all trials."""
-        time, energy = self._rest()
-        for axis in (0, 1):
-            response, x = self.response(axis), self._x(axis, levels[axis])
-            time += response.added_time(x)
-            energy += response.added_energy(x)
-        return time, energy
-
     def _lower(self, words: Mapping[Levels, Comparison]) -> Levels | None:
         """The open setting near what was tried that promises most, if it promises enough."""
         passing = self.passing()

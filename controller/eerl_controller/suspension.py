@@ -39,8 +39,8 @@ class Suspension:
 
     def count_down(self) -> bool:
         """One more update under the governor; True when it is time for another attempt."""
-        self.left -= 1
-        return self.left <= 0
+        self.left = max(self.left - 1, 0)
+        return self.left == 0
 
     def forgive(self) -> None:
         """A lock was reached: the next trouble is a new one. Overruled clocks are not forgotten."""

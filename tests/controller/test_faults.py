@@ -267,3 +267,92 @@ def test_a_phase_that_vanishes_is_no_evidence() -> None:
 
     assert controller.plan.generation_mhz in (before.generation_mhz, None)
     assert controller.state in (State.LOCKED, State.SUSPENDED)
+
+
+def test_a_trial_of_work_the_governor_never_did_measures_the_governor_first() -> None:
+    """Responses double in the middle of the search: no verdict by extrapolation, and the search goes on."""
+    controller, job = controller_for(QUIET), Job(QUIET, 17)
+    run_until(controller, job, lambda c: c.state is State.SEARCH)
+    job.workload = replace(QUIET, mean_tokens=2 * QUIET.mean_tokens, limit_tokens=20_000)
+
+    run_until(controller, job, lambda c: c.state is State.REMEASURE, limit=20)
+
+    assert controller.plan.reason is Reason.COVERAGE
+    run_until(controller, job, locked)
+
+
+def test_an_update_of_the_trial_that_comes_late_still_counts() -> None:
+    """The way back to the governor took an update longer: it is evidence for the trial, not for the governor."""
+    controller, job = controller_for(QUIET), Job(QUIET, 18)
+    run_until(controller, job, lambda c: c.state is State.SEARCH)
+    trial = controller.plan
+    run_until(controller, job, lambda c: c.plan.is_governor)
+
+    controller.observe(job.update(trial.generation_mhz, trial.training_mhz, trial.plan_id))
+
+    assert len(controller.snapshot()["strategy"]["experiment"]["observations"]) == 4
+
+
+def test_a_cap_below_every_clock_leaves_nothing_to_try() -> None:
+    """The governor is held by its power cap below the lowest clock that may be asked for."""
+    capped = replace(
+        QUIET,
+        generation=replace(QUIET.generation, capped_mhz=900),
+        training=replace(QUIET.training, capped_mhz=900),
+    )
+    controller, job = controller_for(capped, min_mhz=1000), Job(capped, 19)
+
+    truth = play(controller, job, 40)
+
+    assert all(plan.is_governor for plan in truth.plans)
+    assert controller.plan.reason is Reason.NOTHING_PAYS
+
+
+def test_energy_that_vanishes_during_a_trial_is_named() -> None:
+    """The trial is given up with the cause, not kept waiting."""
+    controller, job = controller_for(QUIET), Job(QUIET, 20)
+    run_until(controller, job, lambda c: c.state is State.SEARCH)
+
+    for _ in range(11):
+        step(controller, job, flags={"partial_energy"})
+
+    assert controller.state is State.SUSPENDED
+    assert controller.plan.reason is Reason.MISSING_ENERGY
+
+
+def test_a_suspension_ends_only_when_what_was_missing_is_back() -> None:
+    """Another attempt without counts would hold clocks that cannot be judged."""
+    controller, job = controller_for(QUIET), Job(QUIET, 21)
+    run_until(controller, job, locked)
+
+    for _ in range(20 + 60):
+        step(controller, job, valid_tokens=None)
+    assert controller.state is State.SUSPENDED
+    step(controller, job)
+
+    assert controller.state is State.CONFIRMATION
+
+
+def test_a_lock_that_comes_to_cost_energy_is_not_kept() -> None:
+    """Power stops falling with the clock: within sixty updates nothing is held that wastes."""
+    controller, job = controller_for(QUIET), Job(QUIET, 22)
+    run_until(controller, job, locked)
+    stiff = {"static_w": 9000.0, "dynamic_w": 100.0}
+    job.workload = replace(
+        QUIET,
+        generation=replace(QUIET.generation, **stiff),
+        training=replace(QUIET.training, **stiff),
+        logprob=replace(QUIET.logprob, **stiff),
+        rest_w=9000.0,
+    )
+
+    for _ in range(60):
+        step(controller, job)
+
+    assert controller.state is not State.LOCKED
+    wasting = 0
+    for _ in range(150):
+        _, saving = job.expected(controller.plan.generation_mhz, controller.plan.training_mhz)
+        wasting += saving < 0.0
+        step(controller, job)
+    assert wasting <= 75, "trials may look for a new setting, nothing more"
