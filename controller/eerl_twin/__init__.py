@@ -1,0 +1,39 @@
+"""A virtual-time twin of RL runs in all four execution modes. It judges the controller; it never configures it."""
+
+from eerl_twin.conditions import Conditions, draw
+from eerl_twin.response import PowerShape, TimeResponse
+from eerl_twin.run import FixedPlan, PlanSource, Run, Totals, simulate
+from eerl_twin.world import (
+    Activity,
+    Ageing,
+    Costs,
+    Faults,
+    Lengths,
+    Noise,
+    Power,
+    Shift,
+    Visits,
+    World,
+)
+
+__all__ = [
+    "Activity",
+    "Ageing",
+    "Conditions",
+    "Costs",
+    "Faults",
+    "FixedPlan",
+    "Lengths",
+    "Noise",
+    "PlanSource",
+    "Power",
+    "PowerShape",
+    "Run",
+    "Shift",
+    "TimeResponse",
+    "Totals",
+    "Visits",
+    "World",
+    "draw",
+    "simulate",
+]
