@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ class Link:
         )
         self.decoder = Decoder()
         self._unsent = b""
+        self._lock = threading.Lock()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None:
                 os.set_blocking(stream.fileno(), False)
@@ -57,21 +59,22 @@ class Link:
 
         An agent that reads nothing for long loses the oldest: its clocks are wanted as they are now.
         """
-        stdin = self.process.stdin
-        if stdin is None or stdin.closed:
-            self._unsent = b""
-            return
-        unsent = self._unsent + data
-        try:
-            while unsent:
-                unsent = unsent[os.write(stdin.fileno(), unsent) :]
-        except BlockingIOError:
-            pass
-        except OSError:  # its process is gone, which its closed output tells the session
-            unsent = b""
-        if len(unsent) > _MAX_UNSENT_BYTES:
-            unsent = unsent[unsent.index(b"\n", len(unsent) - _MAX_UNSENT_BYTES // 2) + 1 :]
-        self._unsent = unsent
+        with self._lock:
+            stdin = self.process.stdin
+            if stdin is None or stdin.closed:
+                self._unsent = b""
+                return
+            unsent = self._unsent + data
+            try:
+                while unsent:
+                    unsent = unsent[os.write(stdin.fileno(), unsent) :]
+            except BlockingIOError:
+                pass
+            except OSError:  # its process is gone, which its closed output tells the session
+                unsent = b""
+            if len(unsent) > _MAX_UNSENT_BYTES:
+                unsent = unsent[unsent.index(b"\n", len(unsent) - _MAX_UNSENT_BYTES // 2) + 1 :]
+            self._unsent = unsent
 
     def close_input(self) -> None:
         """The end for agents: their input closes and they hand the clocks back."""
@@ -139,6 +142,7 @@ class Nodes:
         self.round_trips: dict[int, float] = {}
         self._encoder = Encoder()
         self._serial = 0
+        self._lock = threading.Lock()
 
     def start(self, commands: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> None:
         """Start the processes that carry the agents; raises OSError when one cannot be started."""
@@ -152,9 +156,10 @@ class Nodes:
 
     def broadcast(self, message: Message) -> None:
         """Send to every agent."""
-        data = self._encoder.encode(message)
-        for link in self.links:
-            link.send(data)
+        with self._lock:
+            data = self._encoder.encode(message)
+            for link in self.links:
+                link.send(data)
 
     def ping(self, now_s: float) -> None:
         """Heartbeat and clock measurement in one."""

@@ -7,6 +7,7 @@ other. What the broker leaves out of a sample is unknown and stays None.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import socket
 import threading
@@ -135,8 +136,8 @@ def _samples(reply: str) -> dict[str, GpuSample]:
     """``ok t_ns=… GPU-a key=value … ; GPU-b …``; raises ValueError or KeyError for anything else."""
     head, *parts = reply.split(";")
     t_ns = int(_fields(head)["t_ns"])
-    # The first GPU stands in the same part as the time stamp.
-    first = " ".join(word for word in head.split()[1:] if not word.startswith("t_ns="))
+    # The first GPU stands in the same part as the time stamp and whatever else a later broker says of them all.
+    first = " ".join(itertools.dropwhile(lambda word: "=" in word, head.split()[1:]))
     samples = {}
     for part in [first, *parts]:
         uuid, _, rest = part.strip().partition(" ")
