@@ -199,7 +199,7 @@ def _compared(
         "The line is the governor model at the same work. " if known else "There is no governor prediction. "
     )
     if chart.outside:
-        caption += f"{units.count(chart.outside, 'value')} beyond the axis sit on its edge."
+        caption += f"Values beyond the axis are drawn on its edge ({chart.outside} here)."
     return Figure(f"{title} over the updates", chart.svg(), caption.strip())
 
 

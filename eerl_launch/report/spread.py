@@ -1,8 +1,9 @@
 """95 % intervals by moving-block bootstrap over the governor updates, the model refitted each time.
 
-Blocks keep the drift between neighbouring updates. The noise that single updates have around the model is drawn
-as well, so that an interval over three updates is wider than one over three hundred. The seed is fixed: the same
-ledger gives the same report.
+Blocks keep the drift between neighbouring updates. The limits lie around the estimate as the replicates lie
+around their median: a refit on fewer distinct updates is shrunk more, which is no uncertainty of the estimate.
+The noise that single updates have around the model is drawn as well, so that an interval over three updates is
+wider than one over three hundred. The seed is fixed: the same ledger gives the same report.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def add_spread(
             for work in references
         ]
     )
-    # A fit hugs its own points: residuals are widened by the degrees of freedom that it took.
-    residuals = 1.0 + (residuals / residuals.mean(axis=0) - 1.0) * math.sqrt(count / max(count - FITTED, 1))
+    residuals /= residuals.mean(axis=0)
+    widening = _widening(count)
 
     def draw(length: int) -> Any:
         starts = rng.integers(0, count - block + 1, size=-(-length // block))
@@ -93,10 +94,28 @@ def add_spread(
         governor_j = total[:, 1] + sum(work.energy_j for work in held)
         savings = 100.0 * (1.0 - interval.measured_energy_j / governor_j)
         changes = 100.0 * (governor_s / interval.measured_s - 1.0)
-        low, high = (float(value) for value in np.percentile(savings, (2.5, 97.5)))
-        interval.saving_low_percent, interval.saving_high_percent = low, high
-        low, high = (float(value) for value in np.percentile(changes, (2.5, 97.5)))
-        interval.throughput_change_low_percent, interval.throughput_change_high_percent = low, high
+        limits = [
+            middle + widening * (np.percentile(drawn, point) - np.median(drawn))
+            for middle, drawn in ((interval.saving_percent, savings), (interval.throughput_percent, changes))
+            for point in (2.5, 97.5)
+        ]
+        (
+            interval.saving_low_percent,
+            interval.saving_high_percent,
+            interval.throughput_change_low_percent,
+            interval.throughput_change_high_percent,
+        ) = map(float, limits)
+
+
+def _widening(count: int) -> float:
+    """How much wider than the bootstrap's an interval from ``count`` references must be.
+
+    Resampling shows the scatter of the fit without the degrees of freedom that it took, and normal percentiles
+    where Student's are due (Cornish and Fisher's expansion at 97.5 %).
+    """
+    freedom = max(count - FITTED, 1)
+    student = 1.96 + 2.37 / freedom + 2.82 / freedom**2
+    return student / 1.96 * math.sqrt(count / freedom)
 
 
 def _governor(works: Sequence[Work]) -> tuple[float, float]:

@@ -89,7 +89,9 @@ def _seen(run: Run, total: dict[str, Any]) -> list[tuple[str, str]]:
     beyond = run.start.get("nodes_not_covered")
     if isinstance(beyond, list) and beyond:
         names = ", ".join(str(name) for name in beyond)
-        found.append(("bad", f"Partial: other components of this heterogeneous job are not measured: {names}."))
+        found.append(
+            ("bad", f"Partial: other components of this heterogeneous job are not measured: {names}.")
+        )
     gpus_expected = total["gpus_expected"]
     if gpus_expected and total["gpus_seen"] < gpus_expected:
         found.append(("bad", f"Partial: {total['gpus_seen']} of {gpus_expected} GPUs were seen."))
@@ -137,16 +139,24 @@ def _method(run: Run) -> list[tuple[str, str]]:
 
 
 def _scopes(scopes: list[str]) -> list[tuple[str, str]]:
-    if len(scopes) > 1:
-        names = " and ".join(scopes)
-        return [
-            ("bad", f"Mixed scopes: energy is of {names} on different GPUs; the total adds unlike things.")
-        ]
-    if scopes == ["module"]:
-        return [("note", "Energy is of whole modules: CPU and memory of the superchip are in it.")]
-    if scopes == ["gpu"]:
-        return [("good", "Energy is of the GPU boards only: no CPU, network or cooling.")]
-    return [("note", "It is not known whether energy is of the GPU or of a whole module.")] if scopes else []
+    known = [scope for scope in scopes if scope != "unknown"]
+    found: list[tuple[str, str]] = []
+    if len(known) > 1:
+        found.append(
+            (
+                "bad",
+                f"Mixed scopes: energy is of {' and '.join(known)} on different GPUs; the total adds unlike things.",
+            )
+        )
+    elif known == ["module"]:
+        found.append(("note", "Energy is of whole modules: CPU and memory of the superchip are in it."))
+    elif known == ["gpu"]:
+        found.append(("good", "Energy is of the GPU boards only: no CPU, network or cooling."))
+    if len(known) < len(scopes):
+        found.append(
+            ("note", "For some GPUs it is not known whether energy is of the GPU or of a whole module.")
+        )
+    return found
 
 
 def _model(estimate: Estimate) -> list[tuple[str, str]]:
