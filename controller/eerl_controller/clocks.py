@@ -57,6 +57,16 @@ def lowered(mhz: int | None, step_mhz: int, clocks: Sequence[int], ceiling_mhz: 
     return snap(top - step_mhz, lower) if lower else mhz
 
 
+def reachable(pair: Pair, ceilings_mhz: tuple[float, float]) -> Pair:
+    """The pair with every clock that the governor does not reach anyway left to the governor (field case C01)."""
+    return Pair(
+        *(
+            None if mhz is None or mhz >= ceiling else mhz
+            for mhz, ceiling in zip(pair, ceilings_mhz, strict=True)
+        )
+    )
+
+
 class PlanBook:
     """Issues plans and remembers what each id meant, because records name the plan by its id."""
 

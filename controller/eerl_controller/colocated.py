@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from eerl_controller.clocks import GOVERNOR, Pair, PlanBook, allowed_clocks
+from eerl_controller.clocks import GOVERNOR, Pair, PlanBook, allowed_clocks, reachable
 from eerl_controller.comparison import Comparison, compare
 from eerl_controller.experiment import Experiment
 from eerl_controller.governor import GovernorModel
@@ -121,7 +121,7 @@ class ColocatedSync(Strategy):
                 State.CALIBRATION, GOVERNOR, Reason.NEAR_END, "too few updates left to repay a search"
             )
         elif self._lock.pair is not None:
-            self._confirm(self._lock.pair, Reason.REJUDGING)
+            self._reconfirm(self._lock.pair, evidence)
         else:
             self._begin_search(evidence)
 
@@ -333,6 +333,7 @@ class ColocatedSync(Strategy):
         shifted = has_shifted(self._references, wanted, self._settings.max_throughput_loss)
         if shifted:
             self._references.keep_last(wanted)
+            self._lock.believe_speed()
             self._enter(
                 State.CALIBRATION, GOVERNOR, Reason.CALIBRATING, f"the governor has changed: {shifted}"
             )
@@ -351,7 +352,7 @@ class ColocatedSync(Strategy):
         window = self._lock.judge_window(self._model) if self._doubted else None
         self._doubted = False
         if window is None or window.energy_change >= 0.0:
-            self._confirm(pair, Reason.REJUDGING)
+            self._reconfirm(pair, evidence)
             return
         self._last = window
         self._lock.note(pair, window)
@@ -361,6 +362,14 @@ class ColocatedSync(Strategy):
             self._raise_to(self._lock.raised(pair, window, self._ceilings), window)
         else:
             self._lock_in(pair, window, f"by the reference measured again: {window}")
+
+    def _reconfirm(self, pair: Pair, evidence: Evidence) -> None:
+        """The lock on fresh updates, unless the governor no longer reaches clocks that high."""
+        now = reachable(pair, self._ceilings)
+        if now.is_governor:
+            self._begin_search(evidence)
+        else:
+            self._confirm(now, Reason.REJUDGING)
 
     def _suspend(self, reason: Reason, note: str) -> None:
         self._experiment = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -23,6 +24,10 @@ FRESH_WINDOWS = 2
 ALARM_FACTOR = 2.0
 #: And it must be beyond this many standard errors, because it is looked for at every update.
 ALARM_SE = 3.0
+#: A lock whose power, relative to the governor's at equal work, moved by this much since it was confirmed, and by
+#: as many standard errors, does not behave as it did: a power limit came or went. Time alone is for feedback.
+POWER_CHANGE = 0.05
+CHANGE_SE = 4.0
 #: Pairs whose showing is remembered: a lock moves by small steps, seldom further than this many.
 KNOWN_PAIRS = 32
 #: Doublings of the wait after steps that had to be taken back.
@@ -81,6 +86,10 @@ class Lock:
         self._known.clear()
         self._raises = 0
 
+    def believe_speed(self) -> None:
+        """The governor has changed: an implausible speed may be doubted once more."""
+        self._speed_doubted = False
+
     def note(self, pair: Pair, comparison: Comparison) -> None:
         """Remember what a pair showed, pooled with what it showed before."""
         before = self._known.pop(pair, None)
@@ -123,13 +132,27 @@ class Lock:
         limit = max(ALARM_FACTOR * self._settings.feedback_large_loss, self._settings.max_throughput_loss)
         return window.loss - ALARM_SE * window.time_se > limit
 
-    def _alarm(self, model: GovernorModel) -> Comparison | None:
-        """The latest updates' judgement if they, as many as confirmed the lock, are far too slow."""
+    def _alarm(self, pair: Pair, model: GovernorModel) -> tuple[Comparison, str] | None:
+        """The latest updates' judgement, as many as confirmed the lock, if it cannot wait for a full window."""
         latest = self.monitor.observations[-self._settings.confirmation_updates :]
         if len(latest) < self._settings.confirmation_updates:
             return None
         window = compare(model, without_stragglers(model, latest))
-        return window if window is not None and self.is_alarming(window) else None
+        if window is None:
+            return None
+        if self.is_alarming(window):
+            return window, f"far too slow: {window}"
+        before = self._known.get(pair)
+        return (window, f"not as before: {window}") if before and self._has_changed(before, window) else None
+
+    @staticmethod
+    def _has_changed(before: Comparison, window: Comparison) -> bool:
+        """Whether a setting's power moved further than noise accounts for."""
+        powers = [
+            math.log(max(1.0 + w.energy_change, 1e-6) / (1.0 + w.added_time.total)) for w in (before, window)
+        ]
+        error = math.hypot(before.time_se, before.energy_se, window.time_se, window.energy_se)
+        return abs(powers[1] - powers[0]) > max(POWER_CHANGE, CHANGE_SE * error)
 
     def monitored(
         self,
@@ -145,10 +168,10 @@ class Lock:
             seen = len(self.monitor.observations)
             note = f"{self.monitor.outside} of the last {seen} updates outside the work that the governor did"
             return Verdict(Advice.DOUBT, pair, None, note)
-        alarm = self._alarm(model)
+        alarm = self._alarm(pair, model)
         if alarm is not None:
             self.monitor.keep_last(settings.confirmation_updates)
-            return Verdict(Advice.DOUBT, pair, alarm, f"far too slow: {alarm}")
+            return Verdict(Advice.DOUBT, pair, *alarm)
         window = self.judge_window(model) if self.monitor.is_due else None
         if window is None:
             return Verdict(Advice.KEEP, pair)

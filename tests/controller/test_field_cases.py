@@ -156,6 +156,46 @@ def test_r03_slow_first_updates_are_neither_baseline_nor_trial() -> None:
     assert prediction.elapsed_s == pytest.approx(steady.elapsed_s, rel=0.05)
 
 
+def _limited(phase: Phase, cap_mhz: int) -> Phase:
+    """The phase when the power limit lets it reach no more than this clock: slower, by what is bound by it."""
+    slower = 1.0 - phase.clock_bound + phase.clock_bound * 1980 / cap_mhz
+    return replace(
+        phase,
+        capped_mhz=cap_mhz,
+        per_generated_s=phase.per_generated_s * slower,
+        per_longest_s=phase.per_longest_s * slower,
+        per_valid_s=phase.per_valid_s * slower,
+    )
+
+
+def test_c08_a_power_limit_that_comes_and_goes_is_learned_anew_each_time() -> None:
+    """700 W to 400 W at one update, back at a later one: the budget is kept by the baseline of the time."""
+    limited = replace(
+        BALANCED,
+        generation=_limited(BALANCED.generation, 1350),
+        training=_limited(BALANCED.training, 1200),
+        logprob=_limited(BALANCED.logprob, 1200),
+    )
+
+    losses = []
+    for seed in range(3):
+        controller, job = controller_for(BALANCED), Job(BALANCED, seed)
+        play(controller, job, 100)
+        job.workload = limited
+        play(controller, job, 150)
+        during = final_clocks(job.truth)
+        job.workload = BALANCED
+        play(controller, job, 150)
+
+        assert all(mhz is None or mhz < ceiling for mhz, ceiling in zip(during, (1350, 1200), strict=True))
+        assert job.truth.saving >= 0.02
+        losses.append(job.truth.loss)
+
+    # A lock below the limit runs the same when the limit is lifted: only the governor's next turn shows that.
+    assert fmean(losses) <= 0.025
+    assert max(losses) <= 0.035
+
+
 @pytest.mark.parametrize("first", [0, 301])
 def test_r04_numbers_are_labels(first: int) -> None:
     """A resumed run begins at 301 or at 0: the plans are those of a fresh run."""
