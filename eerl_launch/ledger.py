@@ -26,7 +26,9 @@ reason is not plain. The events, in the order in which a run writes them:
     ``update, phase`` (``a/b`` is subphase b of a), ``begin_s, end_s, elapsed_s, energy_j, energy_reason,
     gpu_energy_j, requested_mhz, achieved_mhz, busy_fraction, capped_fraction, exclusive`` (true: part of the
     disjoint partition of its update), ``complete`` (false: its end was never marked).
-    A phase that ran several times in an update has several lines. Times in an ``exclusive`` partition do not
+    A phase that ran several times in an update has several lines; more than 50 are summed up in one, with
+    their number in ``intervals`` and ``elapsed_s`` less than ``end_s - begin_s``. ``energy_reason`` beside a
+    known energy says why it is of low confidence. Times in an ``exclusive`` partition do not
     overlap; a nested subphase has ``exclusive`` false.
 ``update``
     ``index`` (counts from 0), ``begin_s, end_s, record`` (the UpdateRecord, as the controller saw it),

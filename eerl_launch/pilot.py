@@ -166,7 +166,14 @@ class Pilot:
 
     def before_first(self, occurrences: Sequence[Occurrence], until_s: float) -> list[dict[str, Any]]:
         """Ledger lines of phases that ran before the first update (a validation before step 1, say)."""
-        return self._builder.phase_events(occurrences, None, 0.0, until_s) if occurrences else []
+        if not occurrences:
+            return []
+        return self._builder.phase_events(
+            occurrences, None, 0.0, until_s, all_nodes_measured=self._all_measured()
+        )
+
+    def _all_measured(self) -> bool:
+        return all(node.state == "joined" for node in self._nodes.by_name.values())
 
     def _renumber(self, update: Update) -> int:
         """Numbers for the controller grow: a trainer that resumes at 0 or 301 is not a gap in time."""
@@ -192,7 +199,7 @@ class Pilot:
         built = self._builder.build(
             update,
             self._renumber(update),
-            all_nodes_measured=all(node.state == "joined" for node in self._nodes.by_name.values()),
+            all_nodes_measured=self._all_measured(),
             extra_flags=frozenset(flags),
             remaining_updates=self._remaining_updates(update),
             remaining_s=self._remaining_s(now_s),

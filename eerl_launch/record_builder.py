@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from eerl_launch.energy import Allocation, PhaseStatistics
-from eerl_launch.occurrences import Interval, Occurrence, partition
+from eerl_launch.energy import Allocation
+from eerl_launch.occurrences import Interval, Occurrence, partition, top_level
 from eerl_launch.updates import Update
 
 if TYPE_CHECKING:
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 #: An update in which heat or hardware held this share of samples down tells nothing about our clocks.
 _SLOWED_FRACTION = 0.05
+#: Two publications of the energy counter (every 100 ms): a shorter stretch is told by its neighbours, not measured.
+RESOLUTION_S = 0.2
+#: The driver's power is an average over about a second; stretches shorter than two of them show the one before.
+POWER_RESOLUTION_S = 2.0
+#: Runs of one phase in an update that get a ledger line each; more are summed up in one line.
+_MAX_LINES = 50
 #: A pool's own phases (colocated): what runs under which clock, for requested and achieved clocks.
 POOL_PHASES = {
     "generation": ("generation", "validation"),
@@ -31,9 +37,10 @@ class History:
     values: list[int | None] = field(default_factory=list)
 
     def put(self, t_s: float, value: int | None) -> None:
-        """From ``t_s`` on, ``value``."""
-        self.times.append(t_s)
-        self.values.append(value)
+        """From ``t_s`` on, ``value``, up to what is known to hold later already."""
+        place = bisect_right(self.times, t_s)
+        self.times.insert(place, t_s)
+        self.values.insert(place, value)
 
     def at(self, t_s: float) -> int | None:
         """The value in force at ``t_s``; None before the first."""
@@ -65,16 +72,6 @@ def _total(energy_j: dict[str, float | None]) -> float | None:
     return sum(known) if known and len(known) == len(energy_j) else None
 
 
-def _over(energy: Allocation, intervals: Sequence[Interval]) -> dict[str, float | None]:
-    """Joules by GPU over several intervals."""
-    total: dict[str, float | None] = {}
-    for begin_s, end_s in intervals:
-        for uuid, joules in energy.between_j(begin_s, end_s).items():
-            known = total.get(uuid, 0.0)
-            total[uuid] = None if joules is None or known is None else known + joules
-    return total
-
-
 def _seconds(intervals: Sequence[Interval]) -> float:
     return sum(end_s - begin_s for begin_s, end_s in intervals)
 
@@ -96,61 +93,110 @@ class RecordBuilder:
         self._energy = energy
         self._plans = plans
         self._clocks = clocks
+        self._known: dict[Interval, dict[str, float | None]] = {}  # joules of stretches asked for before
+
+    def _joules(self, intervals: Sequence[Interval]) -> dict[str, float | None]:
+        """Joules by GPU over several intervals; None where one of them is not covered."""
+        total: dict[str, float | None] = {}
+        for interval in intervals:
+            if interval not in self._known:
+                self._known[interval] = self._energy.between_j(*interval)
+            for uuid, joules in self._known[interval].items():
+                before = total.get(uuid, 0.0)
+                total[uuid] = None if joules is None or before is None else before + joules
+        return total
+
+    def _unresolved(self, intervals: Sequence[Interval]) -> str | None:
+        """Why the energy of these intervals is not a measurement of them, or None when it is."""
+        mean_s = _seconds(intervals) / len(intervals)
+        if mean_s < RESOLUTION_S:
+            return f"interpolated: runs of {mean_s:.3f} s are shorter than the energy counter resolves"
+        if mean_s < POWER_RESOLUTION_S and self._energy.estimating:
+            return f"low confidence: power samples are averages over 1 s, these runs take {mean_s:.1f} s"
+        return None
 
     def phase_events(
-        self, occurrences: Sequence[Occurrence], label: int | None, begin_s: float, end_s: float
+        self,
+        occurrences: Sequence[Occurrence],
+        label: int | None,
+        begin_s: float,
+        end_s: float,
+        *,
+        all_nodes_measured: bool = True,
     ) -> list[dict[str, Any]]:
         """Ledger lines of the phases of one stretch of time: the disjoint partition, then the subphases."""
-        events = []
-        incomplete = {o.phase for o in occurrences if not o.complete}
-        exclusive = partition(occurrences, begin_s, end_s)
-        for phase, intervals in exclusive.items():
-            events += [
-                self._phase_event(label, phase, interval, exclusive=True, complete=phase not in incomplete)
-                for interval in intervals
-            ]
+        incomplete = {top_level(o.phase) for o in occurrences if not o.complete}
+        subphases: dict[str, list[Interval]] = {}
         for occurrence in occurrences:
-            if "/" in occurrence.phase and occurrence.end_s is not None:
-                span = (max(begin_s, occurrence.begin_s), min(end_s, occurrence.end_s))
-                if span[1] > span[0]:
-                    events.append(
-                        self._phase_event(
-                            label, occurrence.phase, span, exclusive=False, complete=occurrence.complete
-                        )
+            span = (
+                max(begin_s, occurrence.begin_s),
+                min(end_s, end_s if occurrence.end_s is None else occurrence.end_s),
+            )
+            if "/" in occurrence.phase and span[1] > span[0]:
+                subphases.setdefault(occurrence.phase, []).append(span)
+        events = []
+        for exclusive, phases in ((True, partition(occurrences, begin_s, end_s)), (False, subphases)):
+            for phase, intervals in phases.items():
+                lines = [[i] for i in intervals] if len(intervals) <= _MAX_LINES else [intervals]
+                events += [
+                    self._phase_event(
+                        label,
+                        phase,
+                        line,
+                        exclusive=exclusive,
+                        complete=top_level(phase) not in incomplete,
+                        all_nodes_measured=all_nodes_measured,
                     )
+                    for line in lines
+                ]
+        self._known.clear()
         return events
 
     def _phase_event(
-        self, label: int | None, phase: str, interval: Interval, *, exclusive: bool, complete: bool
+        self,
+        label: int | None,
+        phase: str,
+        intervals: Sequence[Interval],
+        *,
+        exclusive: bool,
+        complete: bool,
+        all_nodes_measured: bool,
     ) -> dict[str, Any]:
-        by_gpu = self._energy.between_j(*interval)
-        energy_j = _total(by_gpu)
-        statistics = self._energy.statistics([interval])
-        return {
+        by_gpu = self._joules(intervals)
+        energy_j = _total(by_gpu) if all_nodes_measured else None
+        statistics = self._energy.statistics(intervals)
+        event: dict[str, Any] = {
             "ev": "phase",
-            "t_s": interval[1],
+            "t_s": intervals[-1][1],
             "update": label,
             "phase": phase,
-            "begin_s": interval[0],
-            "end_s": interval[1],
-            "elapsed_s": interval[1] - interval[0],
+            "begin_s": intervals[0][0],
+            "end_s": intervals[-1][1],
+            "elapsed_s": _seconds(intervals),
             "energy_j": energy_j,
-            "energy_reason": None if energy_j is not None else self._why_unknown(by_gpu),
+            "energy_reason": self._unresolved(intervals)
+            if energy_j is not None
+            else self._why_unknown(by_gpu, all_nodes_measured),
             "gpu_energy_j": by_gpu,
-            "requested_mhz": self._clocks.mostly([interval]),
+            "requested_mhz": self._clocks.mostly(intervals),
             "achieved_mhz": statistics.achieved_mhz,
             "busy_fraction": statistics.busy_fraction,
             "capped_fraction": statistics.capped_fraction,
             "exclusive": exclusive,
             "complete": complete,
         }
+        if len(intervals) > 1:
+            event["intervals"] = len(intervals)
+        return event
 
     @staticmethod
-    def _why_unknown(by_gpu: dict[str, float | None]) -> str:
+    def _why_unknown(by_gpu: dict[str, float | None], all_nodes_measured: bool) -> str:
         if not by_gpu:
             return "no GPU is measured"
         missing = [uuid for uuid, joules in by_gpu.items() if joules is None]
-        return f"{len(missing)} of {len(by_gpu)} GPUs not covered: {', '.join(missing[:4])}"
+        if missing:
+            return f"{len(missing)} of {len(by_gpu)} GPUs not covered: {', '.join(missing[:4])}"
+        return "not every node is measured" if not all_nodes_measured else "not covered"
 
     def build(
         self,
@@ -166,15 +212,11 @@ class RecordBuilder:
         from eerl_controller.records import PhaseRecord, PoolRecord, UpdateRecord
 
         begin_s, end_s = update.begin_s, update.end_s if update.end_s is not None else update.begin_s
-        by_gpu = self._energy.between_j(begin_s, end_s)
-        energy_j = _total(by_gpu) if all_nodes_measured else None
         exclusive = partition(update.occurrences, begin_s, end_s)
-        phase_joules = {phase: _over(self._energy, intervals) for phase, intervals in exclusive.items()}
-        phases = {
-            phase: PhaseRecord(
-                elapsed_s=_seconds(intervals),
-                energy_j=_total(phase_joules[phase]) if all_nodes_measured else None,
-            )
+        by_gpu = self._joules([(begin_s, end_s)]) if end_s > begin_s else {}
+        energy_j = _total(by_gpu) if all_nodes_measured else None
+        phase_j = {
+            phase: _total(self._joules(intervals)) if all_nodes_measured else None
             for phase, intervals in exclusive.items()
         }
         statistics = self._energy.statistics([(begin_s, end_s)])
@@ -185,16 +227,30 @@ class RecordBuilder:
             flags.add("hardware_slowdown")
         plan_id, alone = self._plans.only(begin_s, end_s)
         longest = update.longest("longest_response_tokens", "generation")
+        pools = {}
+        for role, names in POOL_PHASES.items():
+            own = [interval for name in names for interval in exclusive.get(name, [])]
+            pools[role] = PoolRecord(
+                requested_mhz=self._clocks.mostly(own),
+                achieved_mhz=self._energy.statistics(own).achieved_mhz,
+                energy_j=_total(self._joules(own)) if own and all_nodes_measured else None,
+                busy_s=_seconds(own),
+                wait_s=0.0,
+            )
         record = UpdateRecord(
             update=number,
             plan_id=plan_id if alone else None,
-            elapsed_s=end_s - begin_s,
+            elapsed_s=end_s - begin_s if end_s > begin_s else None,
             energy_j=energy_j,
-            phases=phases,
-            pools={
-                role: self._pool(PoolRecord, [i for name in names for i in exclusive.get(name, [])])
-                for role, names in POOL_PHASES.items()
+            phases={
+                phase: PhaseRecord(
+                    elapsed_s=_seconds(intervals),
+                    # A stretch below the counter's resolution is never handed on as "costs nothing".
+                    energy_j=None if self._unresolved(intervals) else phase_j[phase],
+                )
+                for phase, intervals in exclusive.items()
             },
+            pools=pools,
             generated_tokens=update.tokens("generated_tokens", "generation"),
             longest_generated_tokens=longest,
             valid_tokens=update.tokens("valid_tokens", "training"),
@@ -205,27 +261,13 @@ class RecordBuilder:
             remaining_s=remaining_s,
             flags=frozenset(flags),
         )
-        attributed_j = [phase.energy_j for phase in phases.values()]
-        known_j = [joules for joules in attributed_j if joules is not None]
-        return Built(
-            record=record,
-            phase_events=self.phase_events(update.occurrences, update.label, begin_s, end_s),
-            gpu_energy_j=by_gpu,
-            unattributed={
-                "elapsed_s": end_s - begin_s - sum(_seconds(i) for i in exclusive.values()),
-                "energy_j": None
-                if energy_j is None or len(known_j) < len(attributed_j)
-                else energy_j - sum(known_j),
-            },
+        known_j = [joules for joules in phase_j.values() if joules is not None]
+        whole = energy_j is not None and len(known_j) == len(phase_j)
+        unattributed = {
+            "elapsed_s": end_s - begin_s - sum(_seconds(i) for i in exclusive.values()),
+            "energy_j": energy_j - sum(known_j) if energy_j is not None and whole else None,
+        }
+        events = self.phase_events(
+            update.occurrences, update.label, begin_s, end_s, all_nodes_measured=all_nodes_measured
         )
-
-    def _pool(self, pool_record: Any, intervals: Sequence[Interval]) -> Any:
-        statistics = self._energy.statistics(intervals) if intervals else PhaseStatistics()
-        busy_s = _seconds(intervals)
-        return pool_record(
-            requested_mhz=self._clocks.mostly(intervals),
-            achieved_mhz=statistics.achieved_mhz,
-            energy_j=_total(_over(self._energy, intervals)) if intervals else None,
-            busy_s=busy_s,
-            wait_s=0.0,
-        )
+        return Built(record, events, by_gpu, unattributed)

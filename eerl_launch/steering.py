@@ -74,13 +74,18 @@ class Steering:
         self.plans.put(t_s, self.plan_id_in_force())
 
     def plan_id_in_force(self) -> int | None:
-        """The plan that rules the clocks; None while an operator holds them."""
-        return None if self.hold or self.plan is None else self.plan.plan_id
+        """The plan that rules the clocks; None while an operator holds them or a plan with clocks cannot rule."""
+        if self.hold or self.plan is None:
+            return None
+        return self.plan.plan_id if self.off_reason is None or self.plan.is_governor else None
 
     def asked(self, mhz: int | None, t_s: float) -> None:
         """The GPUs were asked for ``mhz`` (None: reset) at ``t_s``."""
         self.applied_mhz = mhz
         self.clocks.put(t_s, mhz)
+        # Control that ended since the plan was adopted takes the plan out of force.
+        if self.plans.values and self.plans.values[-1] != self.plan_id_in_force():
+            self.plans.put(t_s, self.plan_id_in_force())
 
     def forget_before(self, t_s: float) -> None:
         """Drop history that no update beginning at or after ``t_s`` needs."""
