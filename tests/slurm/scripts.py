@@ -18,6 +18,8 @@ PYTHON = os.path.normpath(sys.executable)
 CLIENT = f"{PYTHON} -I {RIG / 'broker_client.py'}"
 JOB = f"{PYTHON} {RIG / 'job.py'}"
 
+OURS = r"eerl-clockd|eerl_launch\.|bin/eerl-run"
+
 #: Nothing may stay locked longer than this after the end of a job's last part.
 HOME_WITHIN_S = 15.0
 
@@ -32,7 +34,10 @@ def leftovers(cluster: Cluster) -> list[str]:
             if not node.stub.at_default(gpu)
         ]
         found += [f"{name}: /run/eerl/{path}" for path in node.run_eerl()]
-        found += [f"{name}: {process.command}" for process in node.brokers()]
+        found += [f"{name}: {process.command}" for process in node.processes(OURS)]
+        found += [
+            f"{name}: {path.name}" for path in (node.root / "dev/shm").glob(f"eerl-{cluster.user.pw_uid}-*")
+        ]
         found += [f"{name}: pid {pid} still holds NVML" for pid in node.stub.clients()]
     return found
 

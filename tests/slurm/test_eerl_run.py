@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -216,3 +219,50 @@ def test_a_heterogeneous_job_is_told_what_is_covered(cluster: Cluster) -> None:
     assert run.job.exit_code == 0
     assert "not measured: n2" in " ".join(run.text.split()), run.text
     assert "n2" in run.job.errors
+
+
+def test_an_array_has_a_folder_per_task(cluster: Cluster) -> None:
+    """Tasks of a job array run side by side and keep their reports apart."""
+    array = cluster.sbatch(
+        eerl_run(cluster, SHORT), *ONE_NODE, "--array=0-1", f"--output={cluster.work}/%A_%a.out"
+    )
+
+    wait_for(lambda: not cluster.squeue(), "the array to end", 120, 0.2)
+
+    for task in (0, 1):
+        report = cluster.work / f"eerl-{array}_{task}" / "report.json"
+        assert report.exists(), sorted(path.name for path in cluster.work.iterdir())
+        assert json.loads(report.read_text())["updates"]["updates"] == 3
+    assert touched_gpus(cluster, "n1") == {0, 1, 2, 3}
+    assert leftovers(cluster) == []
+
+
+def test_a_container_with_a_tmp_of_its_own(cluster: Cluster) -> None:
+    """A command in a user and mount namespace with another /tmp still reaches the marker socket."""
+    inner = eerl_run(cluster, "").split(" -- ")[0]
+    script = f"{inner} -- unshare -rm sh -c 'mount -t tmpfs none /mnt && mount -t tmpfs none /run && {JOB} {SHORT}'"
+
+    run = run_job(cluster, script, *ONE_NODE)
+
+    assert run.job.exit_code == 0, run.job.errors
+    assert run.report["updates"]["updates"] == 3
+
+
+def test_a_cleaner_in_dev_shm(cluster: Cluster) -> None:
+    """When everything of the user is wiped from /dev/shm in mid-run, markers are heard again and the job goes on."""
+    noted = cluster.work / "cleaner"
+    job_id = cluster.sbatch(
+        eerl_run(cluster, f"--updates 10 --generation 1.2 --training 1.2 --started {noted} --exit 3"),
+        *ONE_NODE,
+    )
+    wait_for(noted.exists, "the first update")
+    time.sleep(2)
+
+    wiped = list((cluster.node("n1").root / "dev/shm").glob(f"eerl-{cluster.user.pw_uid}-*"))
+    for path in wiped:
+        shutil.rmtree(path)
+    run = read_run(cluster, cluster.wait_end(job_id))
+
+    assert wiped and run.job.exit_code == 3
+    assert run.report["updates"]["last_update"] == 10, run.text
+    assert leftovers(cluster) == []

@@ -52,15 +52,17 @@ def test_a_job_cannot_lock_another_jobs_gpu(cluster: Cluster) -> None:
 
 
 def test_shards_of_one_gpu(make_cluster: MakeCluster) -> None:
-    """Two jobs with a share of one GPU each: no clock is touched while it is shared."""
+    """When a second job gets a share of a job's GPU, the first loses its lock and neither gets another."""
     cluster = make_cluster(nodes=1, gpus=2, shards=4, plugstack="shared_gpus=yes")
-    first = cluster.sbatch("sleep 600", "--gres=shard:1", "--eerl")
-    cluster.wait_running(first)
+    stub = cluster.node(0).stub
+    first = cluster.sbatch(f"{CLIENT} --lock 900 --hold 600", "--gres=shard:1", "--eerl")
+    wait_for(lambda: stub.locked_mhz(0), "the first job's lock")
 
-    job = cluster.run(f"{CLIENT} --lock 900 --hold 1", "--gres=shard:1", "--eerl")
+    second = cluster.run(f"{CLIENT} --lock 1200", "--gres=shard:1", "--eerl")
 
-    assert "ok gpus" not in job.output or "err" in job.output or "backend=none" in job.output, job.output
-    assert cluster.node(0).stub.setter_calls() == []
+    assert stub.at_default()
+    assert f"job {first}'s as well" in second.output, second.output
+    assert "max=1200" not in " ".join(call.args for call in stub.setter_calls())
 
 
 def test_device_numbers_that_differ_from_nvmls(make_cluster: MakeCluster) -> None:
