@@ -42,8 +42,8 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 def tick_text(value: float, every: Sequence[float]) -> str:
     """The tick with as many decimals as tell it from its neighbours."""
     step = abs(every[1] - every[0]) if len(every) > 1 else abs(value) or 1.0
-    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
-    if abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6:
+    decimals = min(max(0, -math.floor(math.log10(step) + 1e-9)), 15)
+    if abs(step * 10.0**decimals - round(step * 10.0**decimals)) > 1e-6:
         decimals += 1  # a step of 2.5 needs one more
     return units.plain(value, decimals)
 
@@ -56,7 +56,8 @@ def usual_range(values: Sequence[float]) -> tuple[float, float]:
     quarter, three = ordered[len(ordered) // 4], ordered[3 * len(ordered) // 4]
     reach = OUTLIER_RANGES * max(three - quarter, 0.02 * abs(three))
     kept = [value for value in ordered if quarter - reach <= value <= three + reach] or ordered
-    room = 0.08 * (kept[-1] - kept[0]) or 0.05 * abs(kept[0]) or 1.0
+    room = 0.08 * (kept[-1] - kept[0]) or 0.05 * abs(kept[0])
+    room = room if room > 1e-12 else 1.0
     return max(kept[0] - room, 0.0 if kept[0] >= 0 else -math.inf), kept[-1] + room
 
 

@@ -18,7 +18,18 @@ OWN_PHASES = {
 def gpus(run: Run) -> list[dict[str, Any]]:
     """A row per GPU, by node and index; energies over the exclusive phases beside the total."""
     time_s = elapsed_s(run)
-    return [_gpu(gpu, time_s) for gpu in _ordered(run)]
+    asked = {pools: _requested(run, pools) for pools in {gpu.pools for gpu in run.gpus.values()}}
+    return [_gpu(gpu, time_s, asked[gpu.pools]) for gpu in _ordered(run)]
+
+
+def _requested(run: Run, pools: tuple[str, ...]) -> float | None:
+    """The mean lock over the phases of a GPU's own pools, all phases when it belongs to none in particular."""
+    own = {phase for role in pools for phase in OWN_PHASES.get(role, {role})}
+    return weighted_mean(
+        (row.requested_mhz, row.elapsed_s)
+        for row in run.phases
+        if row.exclusive and (not own or row.phase.split("/", 1)[0] in own)
+    )
 
 
 def _ordered(run: Run) -> list[GpuRow]:
@@ -33,7 +44,7 @@ def _ordered(run: Run) -> list[GpuRow]:
     )
 
 
-def _gpu(gpu: GpuRow, time_s: float) -> dict[str, Any]:
+def _gpu(gpu: GpuRow, time_s: float, requested_mhz: float | None) -> dict[str, Any]:
     energy_j = gpu.energy_j
     attributed_j = sum(gpu.phase_energy_j.values())
     busy = ratio(gpu.busy_fraction_s, gpu.busy_known_s)
@@ -47,6 +58,7 @@ def _gpu(gpu: GpuRow, time_s: float) -> dict[str, Any]:
         "energy_j": energy_j,
         "energy_kwh": kwh(energy_j),
         "mean_power_w": ratio(energy_j, time_s),
+        "requested_mhz": requested_mhz,
         "achieved_mhz": ratio(gpu.achieved_mhz_s, gpu.achieved_s),
         "idle_fraction": None if busy is None else 1.0 - busy,
         "coverage_fraction": gpu.coverage,
@@ -67,6 +79,9 @@ def nodes(run: Run) -> list[dict[str, Any]]:
         members = [gpu for gpu in run.gpus.values() if gpu.node == node.node]
         energy_j = known_sum(gpu.energy_j for gpu in members)
         coverages = [gpu.coverage for gpu in members if gpu.coverage is not None]
+        busy = weighted_mean(
+            (ratio(gpu.busy_fraction_s, gpu.busy_known_s), gpu.busy_known_s) for gpu in members
+        )
         phase_energy_j: dict[str, float] = {}
         for gpu in members:
             for name, value in gpu.phase_energy_j.items():
@@ -82,6 +97,10 @@ def nodes(run: Run) -> list[dict[str, Any]]:
                 "energy_j": energy_j,
                 "energy_kwh": kwh(energy_j),
                 "mean_power_w": ratio(energy_j, elapsed_s(run)),
+                "achieved_mhz": weighted_mean(
+                    (ratio(gpu.achieved_mhz_s, gpu.achieved_s), gpu.achieved_s) for gpu in members
+                ),
+                "idle_fraction": None if busy is None else 1.0 - busy,
                 "coverage_fraction": sum(coverages) / len(coverages) if coverages else None,
                 "energy_scopes": sorted({gpu.scope for gpu in members}),
                 "source": node.source,

@@ -72,6 +72,7 @@ GPU_COLUMNS = (
     "energy_j",
     "energy_kwh",
     "mean_power_w",
+    "requested_mhz",
     "achieved_mhz",
     "idle_fraction",
     "coverage_fraction",

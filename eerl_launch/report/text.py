@@ -207,7 +207,7 @@ def _nodes(document: Document) -> list[str]:
 
 
 def _gpus(document: Document) -> list[str]:
-    rows = [["node", "GPU", "UUID", "kWh", "W", "coverage", "method", "notes"]]
+    rows = [["node", "GPU", "UUID", "kWh", "W", "got MHz", "idle", "coverage", "method", "notes"]]
     gpus = document["gpus"]
     rows += [
         [
@@ -216,6 +216,8 @@ def _gpus(document: Document) -> list[str]:
             row["uuid"][:12] + ("…" if len(row["uuid"]) > 12 else ""),
             units.significant(row["energy_kwh"]),
             units.plain(row["mean_power_w"]),
+            units.plain(row["achieved_mhz"]),
+            units.percent(row["idle_fraction"]),
             units.percent(row["coverage_fraction"], 1),
             row["energy_method"] or units.UNKNOWN,
             "; ".join(row["notes"])[:60],

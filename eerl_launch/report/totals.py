@@ -71,6 +71,7 @@ def phases(run: Run) -> list[dict[str, Any]]:
 
     rows = [_phase(name, exclusive, groups[name, exclusive]) for name, exclusive in sorted(groups, key=place)]
     total = allocation(run)
+    exclusive = [row for row in run.phases if row.exclusive]
     parts = [row for row in rows if row["exclusive"]]
     rest_s = total["elapsed_s"] - sum(row["elapsed_s"] or 0.0 for row in parts)
     rest_j = None
@@ -89,7 +90,7 @@ def phases(run: Run) -> list[dict[str, Any]]:
             rest["energy_reason"] = f"includes {unknown} phase runs whose own energy is not known"
         rows.append(rest)
     if rows or total["energy_j"] is not None:
-        rows.append(_plain("total", False, total["elapsed_s"], total["energy_j"]))
+        rows.append(_plain("total", False, total["elapsed_s"], total["energy_j"]) | _clocks(exclusive))
     whole_j = total["energy_j"]
     for entry in rows:
         entry["energy_fraction"] = ratio(entry["energy_j"], whole_j)
@@ -100,8 +101,6 @@ def _phase(name: str, exclusive: bool, rows: Sequence[PhaseRow]) -> dict[str, An
     with_energy = [row for row in rows if row.energy_j is not None]
     energy_j = known_sum(row.energy_j for row in rows)
     measured_s = known_sum(row.elapsed_s for row in with_energy)
-    busy = weighted_mean((row.busy_fraction, row.elapsed_s) for row in rows)
-    locked_s = sum(row.elapsed_s or 0.0 for row in rows if row.requested_mhz is not None)
     total_s = known_sum(row.elapsed_s for row in rows)
     return {
         **_plain(name, exclusive, total_s, energy_j),
@@ -110,6 +109,16 @@ def _phase(name: str, exclusive: bool, rows: Sequence[PhaseRow]) -> dict[str, An
         "runs_without_energy": len(rows) - len(with_energy),
         "energy_reason": next((row.energy_reason for row in rows if row.energy_reason), None),
         "mean_power_w": ratio(energy_j, measured_s),
+        **_clocks(rows),
+    }
+
+
+def _clocks(rows: Sequence[PhaseRow]) -> dict[str, float | None]:
+    """Requested (while a lock was held) and achieved clocks, idle and capped share, weighted by time."""
+    busy = weighted_mean((row.busy_fraction, row.elapsed_s) for row in rows)
+    total_s = known_sum(row.elapsed_s for row in rows)
+    locked_s = sum(row.elapsed_s or 0.0 for row in rows if row.requested_mhz is not None)
+    return {
         "requested_mhz": weighted_mean((row.requested_mhz, row.elapsed_s) for row in rows),
         "governor_time_fraction": None if total_s is None else 1.0 - (ratio(locked_s, total_s) or 0.0),
         "achieved_mhz": weighted_mean((row.achieved_mhz, row.elapsed_s) for row in rows),

@@ -123,7 +123,7 @@ def basis(result: dict[str, Any]) -> str:
 
 def requested(row: dict[str, Any]) -> str:
     """The requested clock of a phase: the governor, MHz, or MHz for a share of the time."""
-    if row["runs"] is None:
+    if row["governor_time_fraction"] is None:
         return units.UNKNOWN
     if row["requested_mhz"] is None:
         return "governor"

@@ -279,3 +279,45 @@ def test_what_came_of_the_clocks(tmp_path: Path) -> None:
     assert (first["state"], second["state"]) == ("failures", "unknown")
     assert "GPU-1 15 GPU is lost" in first["text"]
     assert "node02: not known" in paths.txt.read_text()
+
+
+def test_clocks_and_idle_share_by_gpu_where_recorded(tmp_path: Path) -> None:
+    """Achieved clock and idle share of a GPU and of its node are means over time; null where nothing was recorded."""
+    spec = RunSpec(updates=3)
+    first, second = spec.uuids[:2]
+
+    def detail(event: dict) -> Iterator[dict] | None:
+        if event["ev"] != "phase":
+            return None
+        busy = event["phase"] == "generation"
+        return iter(
+            [
+                {
+                    **event,
+                    "gpu_achieved_mhz": {first: 1500.0, second: 1400.0} if busy else {},
+                    "gpu_busy_fraction": {first: 1.0 if busy else 0.5},
+                }
+            ]
+        )
+
+    spec.edit = detail
+    document = strict(write_report(write_run(tmp_path, spec), ["json"]).json)
+
+    gpus = document["gpus"]
+    assert [gpu["achieved_mhz"] for gpu in gpus] == pytest.approx([1500, 1400, None, None])
+    assert 0 < gpus[0]["idle_fraction"] < 0.5
+    assert gpus[1]["idle_fraction"] is None
+    assert [node["achieved_mhz"] for node in document["nodes"]] == pytest.approx([1450, None])
+
+
+def test_total_row_has_the_clocks_of_the_allocation(tmp_path: Path) -> None:
+    """The total row carries requested and achieved clock and idle share over all phases of the partition."""
+    paths = write_report(write_run(tmp_path), ["json", "csv"])
+
+    total = strict(paths.json)["phases"][-1]
+    rows = [row for row in table(paths.phases_csv) if row["exclusive"] == "true"]
+    seconds = sum(float(row["elapsed_s"]) for row in rows)
+    achieved = sum(float(row["achieved_mhz"]) * float(row["elapsed_s"]) for row in rows) / seconds
+    assert total["phase"] == "total"
+    assert total["achieved_mhz"] == pytest.approx(achieved)
+    assert 1200 < total["requested_mhz"] < 1500
