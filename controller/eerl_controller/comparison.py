@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from eerl_controller.governor import STRAGGLER_FLOOR, STRAGGLER_SD, GovernorModel, QuantityModel, has_phases
+from eerl_controller.governor import STRAGGLER_FLOOR, STRAGGLER_SD, GovernorModel
+from eerl_controller.quantity import QuantityModel, has_phases
 from eerl_controller.work import GENERATION_PHASES, TRAINING_PHASES, Observation
 
 

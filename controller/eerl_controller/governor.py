@@ -1,9 +1,4 @@
-"""What the governor would have done with the same work: fitted from governor updates only (paper, section 5.1).
-
-Synchronous modes: time and energy of each phase from token counts (generation: G and L; training, log-prob,
-critic: N), plus the governor median of everything else. Asynchronous modes, where phases overlap, and records
-without phases: the whole update from its counts.
-"""
+"""What the governor would have done with the same work: fitted from governor updates only (paper, section 5.1)."""
 
 from __future__ import annotations
 
@@ -12,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from eerl_controller.records import ExecutionMode, PhaseRecord, UpdateRecord
-from eerl_controller.regression import (
-    OBSERVATIONS_PER_FEATURE,
-    LogLinear,
-    fit_log_linear,
-    robust_residuals,
-    robust_sd,
+from eerl_controller.quantity import (
+    MIN_REFERENCES,
+    WHOLE,
+    QuantityModel,
+    expected_phases,
+    features,
+    fit_quantity,
+    has_phases,
 )
+from eerl_controller.records import ExecutionMode, PhaseRecord, UpdateRecord
+from eerl_controller.regression import OBSERVATIONS_PER_FEATURE, robust_residuals, robust_sd
 from eerl_controller.work import (
-    GENERATION_PHASES,
-    LEAST,
-    TRAINING_PHASES,
     Observation,
     counts_of,
     observe_work,
@@ -32,8 +27,6 @@ from eerl_controller.work import (
     visitors,
 )
 
-#: Fewer governor updates than this are no reference: a median of two is an accident.
-MIN_REFERENCES = 3
 #: A straggler is further from the fit than 3.5 robust standard deviations (Iglewicz and Hoaglin) ...
 STRAGGLER_SD = 3.5
 #: ... and by at least 5 %: in a very quiet job, being slightly slower is no reason to be left out.
@@ -43,8 +36,6 @@ UNEXPLAINED_FLOOR = math.log(2.0)
 #: Work is covered within the range of the references, widened by a quarter of it or by 10 %, whichever is more.
 COVERAGE_WIDENING = 0.25
 COVERAGE_FLOOR = 0.10
-
-_SYNCHRONOUS = (ExecutionMode.COLOCATED_SYNC, ExecutionMode.DISAGGREGATED_SYNC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,105 +53,13 @@ class GovernorPrediction:
     references: int
 
 
-@dataclass(frozen=True, slots=True)
-class QuantityModel:
-    """Seconds (or joules) of the governor: fitted terms by phase, and the median of the rest."""
-
-    terms: Mapping[str, LogLinear]
-    rest: float
-    residual_sd: float
-
-    def by_term(self, counts: Mapping[str, float]) -> dict[str, float]:
-        """What each fitted term predicts for this work."""
-        return {name: term.predict(counts) for name, term in self.terms.items()}
-
-    def total(self, counts: Mapping[str, float]) -> float:
-        """What the whole update takes for this work."""
-        return sum(self.by_term(counts).values()) + self.rest
-
-
-#: The term that stands for an update whose phases are unknown or overlap.
-WHOLE = "update"
-
-
-def _features(term: str, mode: ExecutionMode, rows: Sequence[Mapping[str, float]]) -> tuple[str, ...]:
-    """The counts that a term depends on, most important first (paper, section 5.1 and appendix E)."""
-    if term in TRAINING_PHASES:
-        return ("valid",)
-    if term in GENERATION_PHASES:
-        # Without G the tokens that training uses are the nearest thing known about what was generated.
-        return ("generated" if all("generated" in row for row in rows) else "valid", "longest")
-    if mode is ExecutionMode.ASYNC_INFLIGHT:
-        return ("valid", "longest")
-    return ("generated", "longest", "valid")
-
-
-def _expected_phases(observations: Sequence[Observation], mode: ExecutionMode) -> tuple[str, ...]:
-    """The phases with a fitted term: run in most governor updates, and not all of them unknown."""
-    if mode not in _SYNCHRONOUS:
-        return ()
-    wanted = [*GENERATION_PHASES, *TRAINING_PHASES]
-    ran = {
-        name: sum(item.phases.get(name, (0.0, None))[0] >= LEAST for item in observations) for name in wanted
-    }
-    usual = tuple(name for name in wanted if 2 * ran[name] > len(observations))
-    return usual if set(usual) & {"generation", "training"} else ()
-
-
-def has_phases(observation: Observation, phases: Sequence[str]) -> bool:
-    """Whether this update ran all these phases for a measured time."""
-    return all(observation.phases.get(name, (0.0, None))[0] >= LEAST for name in phases)
-
-
-def _seconds(observation: Observation, phase: str) -> float | None:
-    return observation.phases[phase][0]
-
-
-def _joules(observation: Observation, phase: str) -> float | None:
-    joules = observation.phases[phase][1]
-    return joules if joules is not None and joules >= LEAST else None
-
-
-def fit_quantity(
-    observations: Sequence[Observation], phases: Sequence[str], mode: ExecutionMode, *, energy: bool
-) -> QuantityModel | None:
-    """The model of seconds, or of joules, from governor observations; None when too few know the quantity."""
-    part = _joules if energy else _seconds
-    known = [item for item in observations if not energy or item.energy_j is not None]
-    if len(known) < MIN_REFERENCES:
-        return None
-    whole = [item.energy_j if energy and item.energy_j is not None else item.elapsed_s for item in known]
-    parts: dict[str, list[float]] = {}
-    for name in phases:
-        values = [part(item, name) for item in known]
-        complete = [value for value in values if value is not None]
-        if len(complete) < len(values):
-            parts.clear()
-            break
-        parts[name] = complete
-    rows = [item.counts for item in known]
-    if parts:
-        rests = [total - sum(parts[name][i] for name in parts) for i, total in enumerate(whole)]
-        rest = max(median(rests), 0.0)
-    else:
-        parts, rest = {WHOLE: whole}, 0.0
-    terms = {
-        name: fit_log_linear(_features(name, mode, rows), rows, values) for name, values in parts.items()
-    }
-    model = QuantityModel(terms, rest, 0.0)
-    residuals = [math.log(total / model.total(row)) for total, row in zip(whole, rows, strict=True)]
-    used = max(len(term.names) for term in terms.values())
-    freedom = max(len(residuals) - 1 - used, 1)
-    return QuantityModel(terms, rest, math.sqrt(sum(value * value for value in residuals) / freedom))
-
-
 def stragglers(observations: Sequence[Observation], mode: ExecutionMode) -> list[bool]:
     """Which of these governor updates are far from what their work explains, in time or in energy.
 
     Warm-up updates show as stragglers too: they are slow for their work.
     """
     rows = [item.counts for item in observations]
-    names = _features(WHOLE, mode, rows)
+    names = features(WHOLE, mode, rows)
     out = [False] * len(observations)
     for energy in (False, True):
         index = [i for i, item in enumerate(observations) if not energy or item.energy_j is not None]
@@ -216,7 +115,7 @@ class GovernorModel:
         cls, observations: Sequence[Observation], mode: ExecutionMode
     ) -> GovernorModel | None:
         """As :meth:`fit`, from observations that are known to be usable governor updates."""
-        phases = _expected_phases(observations, mode)
+        phases = expected_phases(observations, mode)
         whole = [item for item in observations if has_phases(item, phases)]
         if len(whole) < MIN_REFERENCES:
             return None

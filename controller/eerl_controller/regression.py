@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
+#: A robust fit that moves less than this (a thousandth of a percent) has arrived.
+CONVERGED = 1e-5
+
 #: A feature whose log varies by less than this (0.1 %) cannot explain an effect of a percent, while its slope,
 #: fitted to noise, could be anything.
 MIN_SPREAD = 1e-3
@@ -152,6 +155,8 @@ def robust_residuals(
             scale = max(robust_sd(residuals.tolist()), 1e-6)
             weights = 1.0 / np.maximum(1.0, np.abs(residuals) / (1.345 * scale))
             beta = np.linalg.solve(full.T @ (full * weights[:, None]) + floor, full.T @ (weights * y))
-            residuals = y - full @ beta
+            before, residuals = residuals, y - full @ beta
+            if float(np.abs(residuals - before).max()) < CONVERGED:
+                break
     residuals = residuals - np.median(residuals)
     return [float(value) for value in residuals]

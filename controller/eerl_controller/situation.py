@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from statistics import fmean, median
 
-from eerl_controller.governor import GovernorModel, QuantityModel
+from eerl_controller.governor import GovernorModel
+from eerl_controller.quantity import QuantityModel
 from eerl_controller.records import ClockGrid
 from eerl_controller.references import References
 from eerl_controller.search import Shares
