@@ -87,7 +87,7 @@ def phases(run: Run) -> list[dict[str, Any]]:
         if unknown:
             # Joules of these runs are in the rest, their seconds are not: a mean power would be nonsense.
             rest["mean_power_w"] = None
-            rest["energy_reason"] = f"includes {unknown} phase runs whose own energy is not known"
+            rest["energy_reason"] = f"includes what could not be measured by phase (runs: {unknown})"
         rows.append(rest)
     if rows or total["energy_j"] is not None:
         rows.append(_plain("total", False, total["elapsed_s"], total["energy_j"]) | _clocks(exclusive))

@@ -193,11 +193,11 @@ def _events(spec: RunSpec) -> Iterator[Event]:
         cumulative[uuid] += 3.0 * 90.0 * gpus * weight
     plan_id = 0
     yield _plan(0, 0.7, None, None, "CALIBRATION", spec)
-    lowered = None
+    lowered = False
     for index in range(spec.updates):
         governor = is_governor(spec, index)
         state = state_of(spec, index)
-        if lowered is not None and lowered != (not governor):
+        if lowered == governor:
             plan_id += 1
             wanted = (None, None) if governor else (spec.generation_mhz, spec.training_mhz)
             yield _plan(plan_id, clock_s, *wanted, state, spec)
