@@ -252,7 +252,7 @@ class Session:
             waited_s = time.monotonic() - head.closed_at
             end_s = head.update.end_s or 0.0
             ready = self.energy.covered(end_s) or waited_s > _ENERGY_PATIENCE_S
-            counted = head.update.counted or len(self.closed) > 1
+            counted = head.update.counts_known or len(self.closed) > 1
             if not ready or not counted:
                 return
             self.closed.popleft()

@@ -47,6 +47,16 @@ class Update:
         """Whether ``phase`` has begun in this update."""
         return any(o.phase == phase and not o.carried for o in self.occurrences)
 
+    @property
+    def counts_known(self) -> bool:
+        """Whether no count is waited for: the update event came, or the ends of its phases brought them all."""
+        brought = (
+            self.tokens("generated_tokens", "generation"),
+            self.longest("longest_response_tokens", "generation"),
+            self.tokens("valid_tokens", "training"),
+        )
+        return self.counted or None not in brought
+
     def _counts(self, name: str, phase: str) -> list[float]:
         """The count of each of the phase's occurrences; empty when any of them did not bring it."""
         own = [

@@ -224,6 +224,29 @@ def test_reconnected_rank_ends_its_phase() -> None:
     assert (occurrence.end_s, occurrence.complete) == (2.5, True)
 
 
+@pytest.mark.parametrize(
+    ("at_generation", "at_training", "known"),
+    [
+        ({"generated_tokens": 9, "longest_response_tokens": 5}, {"valid_tokens": 7}, True),
+        ({"generated_tokens": 9, "longest_response_tokens": 5}, {"valid_tokens": 0}, True),
+        ({"generated_tokens": 9}, {"valid_tokens": 7}, False),
+        ({"generated_tokens": 9, "longest_response_tokens": 5}, {}, False),
+        ({}, {}, False),
+    ],
+)
+def test_counts_at_the_ends_of_phases(
+    at_generation: dict[str, int], at_training: dict[str, int], known: bool
+) -> None:
+    """Nobody waits for an update event when the phases brought all counts; else one is waited for."""
+    trainer = Trainer()
+    trainer.phase(0.0, 4.0, "generation", 7, **at_generation)
+    trainer.phase(5.0, 9.0, "training", 7, **at_training)
+
+    (update,) = trainer.finish(10.0)
+
+    assert update.counts_known is known
+
+
 def test_late_update_event() -> None:
     """Counts that arrive after the next generation has begun go to the update they name."""
     trainer = Trainer()
