@@ -19,15 +19,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(TESTS))
-sys.path.insert(1, str(TESTS.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import energy_error, footprint, launch_time, marker_call, observe_time, phase_switch, report_time
 from bench.measured import Number, remarks, table
 from rig.cluster import Cluster, missing
 
-RESULT = TESTS.parent / ".build" / "bench.json"
+RESULT = Path(__file__).resolve().parents[2] / ".build" / "bench.json"
 NODES, GPUS_PER_NODE = 4, 8
 
 #: By name; those of the second table need root and Slurm, and get the rig's cluster.

@@ -23,12 +23,12 @@ from eerl_launch import mark
 
 
 class Gpus:
-    """All stub GPUs of this node."""
+    """The job's stub GPUs on this node, or none of them when they are to stay idle."""
 
-    def __init__(self) -> None:
+    def __init__(self, idle: bool) -> None:
         self.stub = Stub()
         numbers = os.environ.get("SLURM_STEP_GPUS") or os.environ.get("SLURM_JOB_GPUS") or ""
-        self.indices = [int(number) for number in numbers.split(",") if number]
+        self.indices = [int(number) for number in numbers.split(",") if number and not idle]
 
     def load(self, phase: str) -> None:
         """Load as this phase does; a context stays, so that the idle GPU keeps its clock."""
@@ -49,12 +49,13 @@ def main() -> None:
     parser.add_argument("--edges", type=Path, required=True)
     parser.add_argument("--updates", type=int, required=True)
     parser.add_argument("--phases", required=True, help="name:seconds,name:seconds,…")
+    parser.add_argument("--no-load", action="store_true", help="leave the GPUs idle: markers only")
     parser.add_argument("--jitter", type=float, default=0.0, help="lengths vary by this share")
     parser.add_argument(
         "--first", type=float, default=3.0, metavar="S", help="idle time before the first update"
     )
     wish = parser.parse_args()
-    gpus = Gpus()
+    gpus = Gpus(wish.no_load)
     phases = [
         (name, float(seconds)) for name, _, seconds in (p.partition(":") for p in wish.phases.split(","))
     ]
