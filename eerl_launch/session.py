@@ -40,7 +40,8 @@ from eerl_launch.sockets import SOCKET_NAME
 from eerl_launch.status import Status
 from eerl_launch.steering import Steering
 from eerl_launch.telling import RunClock, Voice, say
-from eerl_launch.updates import Edge, Update, UpdateTracker
+from eerl_launch.update_tracker import UpdateTracker
+from eerl_launch.updates import Edge, Update
 
 _TICK_PERIOD_S = 10.0
 #: A second reading after an edge: the counter is published every 100 ms, so this one is fresh.

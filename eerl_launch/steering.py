@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
-from eerl_launch.record_builder import History
+from eerl_launch.history import History
 
 if TYPE_CHECKING:
     from eerl_controller.records import ClockPlan

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from eerl_launch.devices.base import GpuSample
 from eerl_launch.energy import Allocation, NodeEnergy
+from eerl_launch.history import History
 from eerl_launch.occurrences import Occurrence
-from eerl_launch.record_builder import Built, History, RecordBuilder
+from eerl_launch.record_builder import Built, RecordBuilder
 from eerl_launch.updates import Update
 
 PERIOD_S = 0.2

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from eerl_launch.markers import Marker
 from eerl_launch.occurrences import Occurrence, partition, top_level
-from eerl_launch.updates import Edge, Update, UpdateTracker, overlap_s
+from eerl_launch.update_tracker import UpdateTracker
+from eerl_launch.updates import Edge, Update, overlap_s
 
 
 class Trainer:
