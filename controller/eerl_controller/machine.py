@@ -88,7 +88,7 @@ class Controller:
         after_gap = previous is not None and record.update != previous + 1
         lost = max(record.update - previous - 1, 0) if previous is not None else 0
         self._seen += 1
-        self._last_update = record.update
+        self._last_update = int(record.update)
         evidence = self._evidence(record, after_gap=after_gap)
         self._references.age_updates += 1 + lost
         if evidence.is_reference and evidence.observation is not None:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from numbers import Integral, Real
 from types import MappingProxyType
 
 #: Flags a record may carry. Each says why an update is not like the others.
@@ -38,13 +39,22 @@ def _check(name: str, value: float | None, *, positive: bool = False) -> None:
     """Raise unless ``value`` is None or a possible number that is not negative (or is positive)."""
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise RecordError(f"{name} must be a number or None, not {value!r}")
     if not math.isfinite(value) or value < 0 or (positive and value == 0):
         wanted = "a positive finite number" if positive else "a finite number, not negative"
         raise RecordError(f"{name} must be {wanted}, not {value!r}")
     if value > LARGEST:
         raise RecordError(f"{name} must be at most {LARGEST:g}, not {value!r}")
+
+
+def _check_parts(name: str, parts: object, kind: type) -> None:
+    """Raise unless ``parts`` maps names to records of this kind."""
+    if not isinstance(parts, Mapping):
+        raise RecordError(f"{name} must map names to {kind.__name__}, not {parts!r}")
+    for key, part in parts.items():
+        if not isinstance(key, str) or not isinstance(part, kind):
+            raise RecordError(f"{name} must map names to {kind.__name__}, not {key!r} to {part!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +113,12 @@ class UpdateRecord:
     flags: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        if isinstance(self.update, bool) or not isinstance(self.update, int):
+        if isinstance(self.update, bool) or not isinstance(self.update, Integral):
             raise RecordError(f"update must be an integer, not {self.update!r}")
+        for name in ("plan_id", "oldest_request_plan_id"):
+            plan_id = getattr(self, name)
+            if plan_id is not None and (isinstance(plan_id, bool) or not isinstance(plan_id, Integral)):
+                raise RecordError(f"{name} must be an integer or None, not {plan_id!r}")
         _check("elapsed_s", self.elapsed_s, positive=True)
         for name in (
             "energy_j",
@@ -121,11 +135,16 @@ class UpdateRecord:
             "remaining_s",
         ):
             _check(name, getattr(self, name))
-        if self.reward is not None and not math.isfinite(self.reward):
-            raise RecordError(f"reward must be finite or None, not {self.reward!r}")
-        unknown = set(self.flags) - FLAGS
+        if self.reward is not None:
+            # A reward may be negative; only its being a number is checked.
+            _check("reward", abs(self.reward) if isinstance(self.reward, Real) else self.reward)
+        _check_parts("phases", self.phases, PhaseRecord)
+        _check_parts("pools", self.pools, PoolRecord)
+        if isinstance(self.flags, str) or not isinstance(self.flags, (frozenset, set, list, tuple)):
+            raise RecordError(f"flags must be a set of names, not {self.flags!r}")
+        unknown = sorted(str(flag) for flag in self.flags if flag not in FLAGS)
         if unknown:
-            raise RecordError(f"unknown flags {sorted(unknown)}; known are {sorted(FLAGS)}")
+            raise RecordError(f"unknown flags {unknown}; known are {sorted(FLAGS)}")
         object.__setattr__(self, "flags", frozenset(self.flags))
         object.__setattr__(self, "phases", MappingProxyType(dict(self.phases)))
         object.__setattr__(self, "pools", MappingProxyType(dict(self.pools)))
@@ -139,12 +158,20 @@ class ClockGrid:
     governor_mhz: int
 
     def __post_init__(self) -> None:
-        clocks = tuple(sorted({int(mhz) for mhz in self.supported_mhz}))
+        try:
+            clocks = tuple(sorted({int(mhz) for mhz in self.supported_mhz}))
+        except (TypeError, ValueError):
+            clocks = ()
         if not clocks or clocks[0] <= 0:
             raise RecordError(f"supported_mhz needs at least one positive clock, not {self.supported_mhz!r}")
-        if self.governor_mhz <= 0:
-            raise RecordError(f"governor_mhz must be positive, not {self.governor_mhz!r}")
+        if (
+            isinstance(self.governor_mhz, bool)
+            or not isinstance(self.governor_mhz, Integral)
+            or self.governor_mhz <= 0
+        ):
+            raise RecordError(f"governor_mhz must be a positive whole number, not {self.governor_mhz!r}")
         object.__setattr__(self, "supported_mhz", clocks)
+        object.__setattr__(self, "governor_mhz", int(self.governor_mhz))
 
 
 @dataclass(frozen=True, slots=True)

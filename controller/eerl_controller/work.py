@@ -85,7 +85,7 @@ def phase_totals(record: UpdateRecord) -> dict[str, tuple[float, float | None]]:
         name = full_name.split("/", 1)[0]
         elapsed_s, energy_j = totals.get(name, (0.0, 0.0))
         energy_j = None if energy_j is None or part.energy_j is None else energy_j + part.energy_j
-        totals[name] = (elapsed_s + part.elapsed_s, energy_j)
+        totals[name] = (elapsed_s + float(part.elapsed_s), energy_j)
     return totals
 
 
@@ -137,7 +137,9 @@ def observe_work(record: UpdateRecord) -> Observation:
     visit_s, visit_j = visitors(record)
     partial = "partial_energy" in record.flags
     visit_unknown = any(name in totals and totals[name][1] is None for name in VISITING_PHASES)
-    energy_j = None if partial or visit_unknown or record.energy_j is None else record.energy_j - visit_j
+    energy_j = (
+        None if partial or visit_unknown or record.energy_j is None else float(record.energy_j) - visit_j
+    )
     if energy_j is not None and energy_j < LEAST:
         energy_j = None
     own = {
@@ -147,7 +149,7 @@ def observe_work(record: UpdateRecord) -> Observation:
     }
     generation, training = record.pools.get("generation"), record.pools.get("training")
     return Observation(
-        elapsed_s=record.elapsed_s - visit_s,
+        elapsed_s=float(record.elapsed_s) - visit_s,
         energy_j=energy_j,
         phases=own,
         counts=counts_of(record),

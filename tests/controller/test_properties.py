@@ -7,7 +7,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -160,25 +159,3 @@ def test_equal_records_give_equal_plans_also_through_a_snapshot(story: Story, cu
         assert one.state is other.state
     assert one.snapshot() == other.snapshot()
     assert one.saving == other.saving
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e16, True])
-def test_a_number_that_cannot_be_is_refused_when_the_record_is_made(value: float) -> None:
-    """Errors end at the door."""
-    with pytest.raises(RecordError, match="energy_j"):
-        UpdateRecord(update=1, energy_j=value)
-
-
-def test_an_unknown_flag_is_refused() -> None:
-    """A misspelt flag would make an unusable update look usable."""
-    with pytest.raises(RecordError, match="hardware_slowdwon"):
-        UpdateRecord(update=1, flags=frozenset({"hardware_slowdwon"}))
-
-
-def test_a_grid_needs_clocks() -> None:
-    """An empty or senseless table is refused; duplicates and order do not matter."""
-    with pytest.raises(RecordError):
-        ClockGrid([], 1980)
-    with pytest.raises(RecordError):
-        ClockGrid([0, 345], 1980)
-    assert ClockGrid([510, 345, 510], 1980).supported_mhz == (345, 510)

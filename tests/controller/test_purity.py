@@ -17,6 +17,7 @@ ALLOWED = {
     "eerl_controller",
     "enum",
     "math",
+    "numbers",
     "numpy",
     "scipy",
     "statistics",
