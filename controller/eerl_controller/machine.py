@@ -146,7 +146,7 @@ class Controller:
         else:
             self._run_length = 1
         held = unusable is Unusable.OPERATOR_HOLD
-        self._last_plan_id = -1 if held else record.plan_id
+        self._last_plan_id = -1 if held else (None if record.plan_id is None else int(record.plan_id))
         needed = self.settings.settle_updates
         if self._seen <= self.settings.warmup_updates:
             needed = self._seen
