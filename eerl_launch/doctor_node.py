@@ -22,7 +22,7 @@ from eerl_launch.sockets import NoPlaceError, private_folder
 
 _MAX_TEXT = 300
 _MAX_LINE_BYTES = 900
-_MODULES = ("yaml", "click", "numpy", "scipy", "jinja2", "matplotlib", "pandas", "rich", "pynvml")
+_MODULES = ("yaml", "click", "numpy", "scipy", "jinja2", "pandas", "rich", "pynvml")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ reason is not plain. The events, in the order in which a run writes them:
     ``source`` (``broker | nvml | sim``),
     ``backend`` (``locked-clocks | application-clocks | none``), ``backend_reason, driver, clock_offset_s,
     clock_offset_error_s, gpus`` (list of ``uuid, index, name, min_mhz, max_mhz, energy_scope, mig``).
+``granted``
+    ``gpus_by_node``: positions of the job's GPUs on each node, as Slurm says.
 ``controller``
     ``settings, mode, grid`` (``supported_mhz, governor_mhz``), ``seed``: what a replay needs.
 ``run`` / ``pool`` / ``metric``

@@ -85,6 +85,8 @@ class NodeWatch:
             link.send()
         if self._indices is not None:
             self._nodes.broadcast({"op": "gpus", "indices": self._indices})
+            if self._indices:
+                self._voice.log("granted", gpus_by_node=self._indices)
             self._indices = None
         if now < self._next_ping:
             return

@@ -159,6 +159,7 @@ class Run:
     end: dict[str, Any] | None = None
     controller: dict[str, Any] = field(default_factory=dict)
     trainer: dict[str, Any] = field(default_factory=dict)
+    granted: dict[str, Any] = field(default_factory=dict)
     nodes: dict[str, NodeRow] = field(default_factory=dict)
     gpus: dict[str, GpuRow] = field(default_factory=dict)
     pools: dict[str, list[str]] = field(default_factory=dict)

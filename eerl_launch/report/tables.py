@@ -49,6 +49,7 @@ class _Reader:
             "start": self._start,
             "node": self._node,
             "controller": lambda event: run.controller.update(event),
+            "granted": lambda event: run.granted.update(table(event.get("gpus_by_node"))),
             "run": lambda event: run.trainer.update(event),
             "pool": self._pool,
             "metric": self._metric,

@@ -27,10 +27,10 @@ def elapsed_s(run: Run) -> float:
 
 
 def expected_gpus(run: Run) -> int | None:
-    """GPUs the job should have: stated by the session, else by ``--simulate``; None when not known."""
-    stated = run.start.get("gpus_expected")
-    if isinstance(stated, int) and not isinstance(stated, bool):
-        return stated
+    """GPUs the job should have: as Slurm granted them, or as ``--simulate`` says; None when not known."""
+    granted = [run.granted.get(node) for node in run.nodes]
+    if granted and all(isinstance(indices, list) for indices in granted):
+        return sum(len(indices) for indices in granted if isinstance(indices, list))
     found = re.fullmatch(r"\w+:(\d+)x(\d+)", run.simulated or "")
     return int(found[1]) * int(found[2]) if found else None
 

@@ -113,7 +113,7 @@ def _machine() -> dict[str, Any]:
         "kernel": platform.release(),
         "system": platform.freedesktop_os_release().get("PRETTY_NAME"),
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("eerl", "numpy", "scipy", "pandas", "matplotlib")},
+        "versions": {name: version(name) for name in ("eerl", "numpy", "scipy", "pandas")},
         "time_unix_s": time.time(),
     }
 
