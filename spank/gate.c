@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <syslog.h>
 #include <unistd.h>
 
 #define SETUP_DEADLINE_NS (3 * INT64_C(1000000000))
@@ -43,6 +44,10 @@ static struct lanes *opened_lanes(struct gate *g)
                          gpu, g->missing, sizeof(g->missing), g->reason, sizeof(g->reason));
     if (n < 0)
         return NULL;
+    if (g->missing[0] != '\0')
+        syslog(LOG_WARNING, "job %u: GPUs that do not answer (Slurm's number:code): %s", job->id, g->missing);
+    if (n == 0)
+        snprintf(g->reason, sizeof(g->reason), "none of the job's GPUs answers (Slurm's number:code %s)", g->missing);
     struct lanes *lanes = lanes_start(&g->nvml, &job->config, g->job_fd, g->event_fd, gpu, n);
     if (lanes == NULL) {
         snprintf(g->reason, sizeof(g->reason), "no memory or threads left for the broker");

@@ -44,7 +44,7 @@ bool stop_broker(int job_fd, uint32_t job)
     signal_supervisor(&g, SIGTERM);
     int fd = grant_lock(job_fd, false, TERM_WAIT_MS);
     if (fd < 0 && errno == EWOULDBLOCK) {
-        if (g.group > 1 && proc_group_runs(g.group, "eerl-clockd"))
+        if (g.group > 1 && proc_group_is_ours(g.group))
             kill(-g.group, SIGKILL);
         fd = grant_lock(job_fd, false, KILL_WAIT_MS);
     }

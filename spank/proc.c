@@ -45,7 +45,7 @@ uint64_t proc_start_ticks(pid_t pid)
     return strtoull(field, NULL, 10);
 }
 
-bool proc_group_runs(pid_t group, const char *name)
+bool proc_group_is_ours(pid_t group)
 {
     bool found = false;
     DIR *proc = opendir("/proc");
@@ -60,8 +60,7 @@ bool proc_group_runs(pid_t group, const char *name)
         char *begin = strchr(line, '('), *end = strrchr(line, ')');
         if (begin == NULL || end == NULL || sscanf(end + 1, " %c %d %d", &state, &parent, &its_group) != 3)
             continue;
-        *end = '\0';
-        found = its_group == (int)group && state != 'Z' && strcmp(begin + 1, name) == 0;
+        found = its_group == (int)group && state != 'Z' && strncmp(begin + 1, PROC_NAMES, strlen(PROC_NAMES)) == 0;
     }
     if (proc != NULL)
         closedir(proc);

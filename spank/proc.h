@@ -15,9 +15,10 @@ uint64_t proc_start_ticks(pid_t pid);
  * can give a process any title. */
 bool proc_job_has_stepd(uint32_t job);
 
-/* Does a process of this name live in this process group? Before a group is signalled: its number may have come
- * again since it was noted. */
-bool proc_group_runs(pid_t group, const char *name);
+/* Does one of our own processes (names beginning so) live in this process group? Asked before a group is
+ * signalled: its number may have come again since it was noted. */
+#define PROC_NAMES "eerl-"
+bool proc_group_is_ours(pid_t group);
 
 void proc_boot_id(char *id, size_t size);
 

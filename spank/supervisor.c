@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <syslog.h>
 #include <time.h>
@@ -46,8 +47,10 @@ static void reset_in_child(const struct job *job, int node_fd, int job_fd)
 {
     pid_t child = fork();
 
-    if (child == 0)
+    if (child == 0) {
+        prctl(PR_SET_NAME, "eerl-reset");
         _exit(reset_marks(node_fd, job_fd, job->id, &job->config, false) > 0);
+    }
     if (child > 0)
         (void)reap(child, RESET_END_S);
 }

@@ -123,7 +123,7 @@ static void housekeeping(struct worker *w)
     }
     if (w->house == NULL && nobodys_clocks(w) && now >= w->house_next_ns)
         house_reset(w, "tried again", SET_DEADLINE_NS);
-    if (clients(w) > 0 || w->house != NULL || gate_state(&w->gate) != GATE_OPEN) {
+    if (clients(w) > 0 || gate_state(&w->gate) != GATE_OPEN) {
         w->alone_since_ns = 0;
         return;
     }
@@ -132,7 +132,7 @@ static void housekeeping(struct worker *w)
      * has the marks, may be lost or late. */
     if (w->alone_since_ns == 0)
         w->alone_since_ns = now;
-    if (!lanes_idle(w->gate.lanes))
+    if (w->house != NULL || !lanes_idle(w->gate.lanes))
         return;
     if (lanes_dirty(w->gate.lanes) == 0 ||
         (now - w->alone_since_ns >= ABANDONED_NS && !proc_job_has_stepd(w->job->id)))
@@ -233,6 +233,7 @@ _Noreturn void worker_run(const struct job *job, int listen_fd, int job_fd, bool
     pid_t supervisor = getppid();
     sigset_t term;
 
+    prctl(PR_SET_NAME, "eerl-worker"); /* what ps shows; PROC_NAMES */
     mallopt(M_ARENA_MAX, 1); /* an arena per lane would cost memory for nothing */
     w->job = job;
     w->listen_fd = listen_fd;

@@ -9,16 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spank.lone_node import SPANK, LoneNode
+from spank.lone_node import SPANK, LoneNode, without_namespaces
 
 BUILDS = {"release": SPANK, "sanitized": SPANK / ".build" / "sanitize"}
-
-
-def _without_namespaces() -> str:
-    if os.geteuid() != 0:
-        return "needs root: the broker drops root's rights, and a node is a mount namespace"
-    tried = subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False)
-    return "" if tried.returncode == 0 else "needs mount namespaces (unshare -m), which this container forbids"
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +40,7 @@ def make_node(
     tmp_path: Path, build: Callable[[str], Path], build_name: str
 ) -> Iterator[Callable[..., LoneNode]]:
     """Nodes that end with the test."""
-    if reason := _without_namespaces():
+    if reason := without_namespaces():
         pytest.skip(reason)
     nodes: list[LoneNode] = []
 

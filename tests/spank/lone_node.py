@@ -52,6 +52,23 @@ def until(condition: Callable[[], object], what: str, bound_s: float = HANG_BOUN
         time.sleep(0.01)
 
 
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def without_namespaces() -> str:
+    """Why no lone node can be made here; empty when one can."""
+    if os.geteuid() != 0:
+        return "needs root: the broker drops root's rights, and a node is a mount namespace"
+    tried = subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False)
+    return (
+        "" if tried.returncode == 0 else "needs mount namespaces (unshare -m), which this container forbids"
+    )
+
+
 class Client:
     """One connection to a broker."""
 
@@ -116,14 +133,18 @@ class Outcome:
 class LoneNode:
     """See the module's docstring."""
 
-    def __init__(self, folder: Path, clockd: Path, *, name: str = "node01", gpus: int = 4, **stub: object) -> None:
+    def __init__(
+        self, folder: Path, clockd: Path, *, name: str = "node01", gpus: int = 4, **stub: object
+    ) -> None:
         self.name = name
         self.folder = folder
         self.clockd = folder / "eerl-clockd"
         self.nvml = folder / "libnvidia-ml.so.1"
         shutil.copy(clockd, self.clockd)
         shutil.copy(build_library(), self.nvml)
-        (folder / "passwd").write_text("root:x:0:0::/:/bin/sh\nalice:x:4001:4001::/:/bin/sh\nbob:x:4002:4002::/:/bin/sh\n")
+        (folder / "passwd").write_text(
+            "root:x:0:0::/:/bin/sh\nalice:x:4001:4001::/:/bin/sh\nbob:x:4002:4002::/:/bin/sh\n"
+        )
         (folder / "group").write_text("root:x:0:\nalice:x:4001:\nbob:x:4002:\nrl:x:5000:alice\n")
         self._syslog = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._syslog.bind(os.fspath(folder / "log"))
@@ -165,7 +186,9 @@ class LoneNode:
                 process.wait()
         self._holder.kill()
         self._holder.wait()
-        self._syslog.shutdown(socket.SHUT_RDWR)  # ends the reader before its descriptor's number is used again
+        self._syslog.shutdown(
+            socket.SHUT_RDWR
+        )  # ends the reader before its descriptor's number is used again
         self._log_reader.join()
         self._syslog.close()
         self.stub.close()
@@ -199,7 +222,9 @@ class LoneNode:
         read, write = os.pipe()
         process = subprocess.Popen(
             [
-                *self.inside(self.clockd, form, f"node={self.name}", f"job={job}", f"uid={uid}", f"gid={uid}"),
+                *self.inside(
+                    self.clockd, form, f"node={self.name}", f"job={job}", f"uid={uid}", f"gid={uid}"
+                ),
                 *(f"gpus={gpus}", *words, f"report={write}", "--", *self.settings(*settings)),
             ],
             pass_fds=(write,),
@@ -218,10 +243,10 @@ class LoneNode:
         return self._started[-1]
 
     def workers(self) -> list[int]:
-        """The supervisor's children."""
+        """The supervisor's worker, once it is there; its other children reset what a dead worker left."""
         pid = self.supervisor.pid
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-        return [int(word) for word in text.split()]
+        children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [child for child in children if _name(child) == "eerl-worker"]
 
     def run(self, *arguments: str, settings: Sequence[str] | None = None) -> Outcome:
         """A one-shot form of eerl-clockd."""
@@ -238,7 +263,9 @@ class LoneNode:
     def epilog(self) -> Outcome:
         """The shipped Epilog snippet, in the environment Slurm gives it."""
         done = subprocess.run(
-            self.inside("env", "-i", f"SLURMD_NODENAME={self.name}", "PATH=/usr/bin:/bin", SPANK / "epilog-eerl.sh"),
+            self.inside(
+                "env", "-i", f"SLURMD_NODENAME={self.name}", "PATH=/usr/bin:/bin", SPANK / "epilog-eerl.sh"
+            ),
             capture_output=True,
             text=True,
             timeout=HANG_BOUND_S,

@@ -69,7 +69,9 @@ def test_unchanged_clock_is_not_set_again(node: LoneNode) -> None:
     assert len(node.stub.calls("nvmlDeviceSetGpuLockedClocks")) == 1
 
 
-@pytest.mark.parametrize(("asked", "set_mhz"), [(1003, 1005), (1, 345), (99999, 1980), (1200, 1200), (352, 345)])
+@pytest.mark.parametrize(
+    ("asked", "set_mhz"), [(1003, 1005), (1, 345), (99999, 1980), (1200, 1200), (352, 345)]
+)
 def test_clock_is_snapped_to_a_supported_one(node: LoneNode, asked: int, set_mhz: int) -> None:
     """Any clock is answered with the nearest supported one; the lower of two as near."""
     node.serve(gpus="0")
@@ -319,7 +321,9 @@ def test_a_hanging_gpu_costs_itself_only(node: LoneNode) -> None:
     assert answer.startswith(f"err 10 {node.stub.uuid(1)} ")
     assert ";" not in answer
     assert node.stub.fault_fired(rule) <= 1
-    assert writer.ask("lock * 1005").startswith(f"err 10 {node.stub.uuid(1)} ")  # known by now: no second wait
+    assert writer.ask("lock * 1005").startswith(
+        f"err 10 {node.stub.uuid(1)} "
+    )  # known by now: no second wait
     assert node.stub.locked_mhz(0) == (345, 1005)
 
 
@@ -352,7 +356,7 @@ def test_nvml_that_does_not_start_leaves_the_broker_answering(node: LoneNode) ->
 
 @pytest.mark.parametrize("code", [18, 9, 999])
 def test_nvml_init_failure_is_the_reason(node: LoneNode, code: int) -> None:
-    """nvmlInit fails: hello says backend=none with the code, the job can read why, one log line; later hellos try again."""
+    """nvmlInit fails: hello and the reason file tell the code, one log line does; later hellos try again."""
     node.serve(gpus="0")
     for function in ("nvmlInit_v2", "nvmlInitWithFlags"):
         node.stub.add_fault(function, code=code)
@@ -399,9 +403,12 @@ def test_the_worker_has_one_right_left(node: LoneNode) -> None:
     """Supervisor and worker hold CAP_SYS_ADMIN only, can gain nothing by exec, and hold no foreign descriptor."""
     node.serve(gpus="0")
 
+    until(node.workers, "the worker")
     for pid in [node.supervisor.pid, *node.workers()]:
         status = dict(
-            line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
+            line.split(":\t", 1)
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+            if ":\t" in line
         )
         assert {int(status[key], 16) for key in ("CapPrm", "CapEff", "CapBnd")} == {1 << 21}
         assert int(status["CapInh"], 16) == 0

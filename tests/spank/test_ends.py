@@ -141,7 +141,9 @@ def test_killed_broker_is_cleaned_up_from_disk(node: LoneNode, form: tuple[str, 
     assert node.marks() == {node.stub.uuid(1), node.stub.uuid(2)}
     assert node.stub.locked_mhz(1) == (345, 1200)
 
-    until(lambda: node.run(*form).code == 0 and not node.marks(), "reset once the kernel has let go of the lock")
+    until(
+        lambda: node.run(*form).code == 0 and not node.marks(), "reset once the kernel has let go of the lock"
+    )
 
     assert node.stub.at_default()
     assert {call.uuid for call in node.stub.calls("nvmlDeviceResetGpuLockedClocks")} == {
@@ -187,7 +189,7 @@ def test_reset_failure_keeps_the_mark_for_the_next_try(node: LoneNode) -> None:
 
 
 def test_drain_option_flags_the_node_until_it_works(node: LoneNode) -> None:
-    """on_reset_failure=drain: unreset-<uuid> appears with the reason, the Epilog snippet fails, and a later success removes it."""
+    """on_reset_failure=drain: unreset-<uuid> tells why, the Epilog snippet fails, a later success removes it."""
     _locked(node, settings=["on_reset_failure=drain"])
     node.stub.add_fault("nvmlDeviceResetGpuLockedClocks", gpu=1, code=999)
     flag = node.root / "run/eerl" / node.name / f"unreset-{node.stub.uuid(1)}"
@@ -290,7 +292,10 @@ def test_a_step_that_still_runs_keeps_the_folder(node: LoneNode) -> None:
     for job in (4100000031, 4100000032):
         (folder / str(job)).mkdir(parents=True)
         os.utime(folder / str(job), (1_000_000_000, 1_000_000_000))
-    with node.titled("slurmstepd: [4100000031.extern]"), node.titled("slurmstepd: [4100000032.extern]", uid=4001):
+    with (
+        node.titled("slurmstepd: [4100000031.extern]"),
+        node.titled("slurmstepd: [4100000032.extern]", uid=4001),
+    ):
         assert node.run("--reset-stale").code == 0
 
     assert {entry.name for entry in folder.iterdir()} == {"4100000031"}
@@ -335,3 +340,23 @@ def test_no_lock_without_a_mark(node: LoneNode) -> None:
 
     assert answer.startswith("err 999 ")
     assert node.stub.setter_calls() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build_name", ["release"])
+def test_nvml_is_shut_when_the_job_is_gone_and_resets_fail(node: LoneNode) -> None:
+    """No client, no slurmstepd and a GPU that will not reset: after a minute NVML is let go, the mark stays."""
+    job = 4_100_000_041
+    node.serve(job=job, gpus="0")
+    agent = node.agent(job)
+    agent.ask("lock * 1200")
+    rule = node.stub.add_fault("nvmlDeviceResetGpuLockedClocks", code=999)
+    with node.titled(f"slurmstepd: [{job}.batch]"):
+        agent.close()
+        until(lambda: node.stub.fault_fired(rule) >= 2, "the reset is tried again")
+        assert len(node.stub.clients()) == 1
+
+    until(lambda: node.stub.clients() == (), "NVML is shut", bound_s=120)
+
+    assert node.marks(job) == {node.stub.uuid(0)}
+    assert node.connect(job).ask("ping") == "ok"  # it listens on

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import socket
 from collections.abc import Callable, Iterator
@@ -12,10 +11,26 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from spank.lone_node import LoneNode, until
+from spank.lone_node import LoneNode, until, without_namespaces
 
 WORD = st.sampled_from(
-    ["hello", "1", "lock", "reset", "*", "sample", "ping", "1200", "345", "0", "-1", "99999999999", "GPU-", "GPU-x", "\t"]
+    [
+        "hello",
+        "1",
+        "lock",
+        "reset",
+        "*",
+        "sample",
+        "ping",
+        "1200",
+        "345",
+        "0",
+        "-1",
+        "99999999999",
+        "GPU-",
+        "GPU-x",
+        "\t",
+    ]
 )
 LINE = st.lists(WORD, max_size=4).map(" ".join).map(str.encode) | st.binary(max_size=400)
 
@@ -23,8 +38,8 @@ LINE = st.lists(WORD, max_size=4).map(" ".join).map(str.encode) | st.binary(max_
 @pytest.fixture(scope="module")
 def victim(tmp_path_factory: pytest.TempPathFactory, build: Callable[[str], Path]) -> Iterator[LoneNode]:
     """One node with the sanitized broker for all examples, its job holding GPUs 0 and 1 of four."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root: the broker drops root's rights, and a node is a mount namespace")
+    if reason := without_namespaces():
+        pytest.skip(reason)
     node = LoneNode(tmp_path_factory.mktemp("victim"), build("sanitized") / "eerl-clockd")
     node.serve(gpus="0,1", settings=["lease_s=300"])
     yield node

@@ -19,7 +19,9 @@ def build_name() -> str:
     return "release"
 
 
-@pytest.mark.parametrize("gpus", ["", "0,", ",1", "0,0", "0 1", "a", "-1", "0;1", "0x1", "1-", "3-1", "99999", "0\n1"])
+@pytest.mark.parametrize(
+    "gpus", ["", "0,", ",1", "0,0", "0 1", "a", "-1", "0;1", "0x1", "1-", "3-1", "99999", "0\n1"]
+)
 def test_malformed_gpu_list_gives_no_grant(node: LoneNode, gpus: str) -> None:
     """Anything but numbers, commas and ranges in SLURM_JOB_GPUS: no socket, and the reason is there to read."""
     said = node.serve(gpus=gpus)
@@ -129,6 +131,19 @@ def test_a_gpu_lost_before_the_job_is_left_out(node: LoneNode) -> None:
     assert fields["missing"] == "1:15"
 
 
+def test_all_gpus_lost_before_the_job(node: LoneNode) -> None:
+    """None of the job's GPUs answers: backend=none, and the reason is that."""
+    node.stub.add_fault("*", gpu=1, code=15)
+    node.serve(gpus="1")
+    agent = node.connect()
+
+    fields = agent.hello()
+
+    assert (fields["gpus"], fields["backend"], fields["missing"]) == ("", "none", "1:15")
+    assert "none_of_the_job's_GPUs_answers" in fields["reason"]
+    assert agent.ask("sample").startswith("ok t_ns=")
+
+
 @pytest.mark.parametrize(
     ("settings", "words", "allowed"),
     [
@@ -147,7 +162,9 @@ def test_a_gpu_lost_before_the_job_is_left_out(node: LoneNode) -> None:
         (["users=alice", "partitions=gpu"], ["user=alice", "partition=cpu"], False),
     ],
 )
-def test_for_whom_it_is_switched_on(node: LoneNode, settings: list[str], words: list[str], allowed: bool) -> None:
+def test_for_whom_it_is_switched_on(
+    node: LoneNode, settings: list[str], words: list[str], allowed: bool
+) -> None:
     """users= or groups= say who, partitions= and accounts= say where; a job left out is told."""
     uid = 4002 if "user=bob" in words else 4001
 
@@ -263,7 +280,14 @@ def test_a_lost_epilog_does_not_block_the_gpu_for_ever(node: LoneNode) -> None:
 
 def test_usage_errors() -> None:
     """Words that make no sense end with code 2 and the usage, touching nothing."""
-    for words in ([], ["--frobnicate"], ["--reset"], ["--reset", "x"], ["--reset", "0"], ["--serve", "job=1"]):
+    for words in (
+        [],
+        ["--frobnicate"],
+        ["--reset"],
+        ["--reset", "x"],
+        ["--reset", "0"],
+        ["--serve", "job=1"],
+    ):
         done = subprocess.run([SPANK / "eerl-clockd", *words], capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert "usage: eerl-clockd" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import subprocess
 import time
@@ -112,13 +113,22 @@ def test_only_slurms_names_are_exported(build: Build) -> None:
     nm = ["nm", "-D"]
     names = {
         line.split()[-1]
-        for line in subprocess.run([*nm, "--defined-only", library], capture_output=True, text=True, check=True).stdout.splitlines()
+        for line in subprocess.run(
+            [*nm, "--defined-only", library], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
     }
-    needed = subprocess.run([*nm, "-u", library, build("release") / "eerl-clockd"], capture_output=True, text=True, check=True)
+    needed = subprocess.run(
+        [*nm, "-u", library, build("release") / "eerl-clockd"], capture_output=True, text=True, check=True
+    )
 
     assert names == {
         *("plugin_name", "plugin_type", "plugin_version", "spank_plugin_version"),
-        *("slurm_spank_init", "slurm_spank_init_post_opt", "slurm_spank_job_prolog", "slurm_spank_job_epilog"),
+        *(
+            "slurm_spank_init",
+            "slurm_spank_init_post_opt",
+            "slurm_spank_job_prolog",
+            "slurm_spank_job_epilog",
+        ),
     }
     assert "nvml" not in needed.stdout
 
@@ -137,7 +147,9 @@ def test_install_puts_everything_under_destdir(build: Build, tmp_path: Path) -> 
     build("release")
 
     subprocess.run(
-        ["make", "-s", "-C", SPANK, "install", f"DESTDIR={tmp_path}", "PREFIX=/opt/eerl"], check=True, capture_output=True
+        ["make", "-s", "-C", SPANK, "install", f"DESTDIR={tmp_path}", "PREFIX=/opt/eerl"],
+        check=True,
+        capture_output=True,
     )
 
     files = {os.fspath(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
@@ -177,9 +189,9 @@ def test_the_broker_is_on_its_own(plugin: Plugin, node: LoneNode) -> None:
     for pid in brokers:
         assert os.getsid(pid) in brokers
         assert Path(f"/proc/{pid}/environ").read_bytes() == b""
-        assert os.readlink(f"/proc/{pid}/cwd") == "/"
-        assert {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (0, 1, 2)} == {"/dev/null"}
-        kinds = [os.readlink(entry).split(":")[0] for entry in Path(f"/proc/{pid}/fd").iterdir()]
+        assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
+        assert {Path(f"/proc/{pid}/fd/{fd}").readlink() for fd in (0, 1, 2)} == {Path("/dev/null")}
+        kinds = [entry.readlink().name.split(":")[0] for entry in Path(f"/proc/{pid}/fd").iterdir()]
         assert "pipe" not in kinds
     plugin.epilog()
 
@@ -264,7 +276,10 @@ def test_a_broker_that_does_not_start_is_killed(plugin: Plugin, node: LoneNode) 
     slow.chmod(0o755)
     begun = time.monotonic()
 
-    said = plugin.prolog()
+    with concurrent.futures.ThreadPoolExecutor(1) as aside:
+        prolog = aside.submit(plugin.prolog)
+        until(lambda: _sleepers(node), "the slow program runs")
+        said = prolog.result()
 
     assert "has not finished in 3 s and was killed" in said
     assert time.monotonic() - begun < 30
@@ -272,13 +287,13 @@ def test_a_broker_that_does_not_start_is_killed(plugin: Plugin, node: LoneNode) 
 
 
 def _sleepers(node: LoneNode) -> list[str]:
-    mine = os.stat(f"/proc/{node.holder}/ns/mnt").st_ino
+    mine = Path(f"/proc/{node.holder}/ns/mnt").stat().st_ino
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and os.stat(entry / "ns/mnt").st_ino == mine:
+            if entry.name.isdigit() and (entry / "ns/mnt").stat().st_ino == mine:
                 title = (entry / "cmdline").read_bytes()
-                if title.startswith(b"sleep\0300"):
+                if title.startswith(b"sleep\x00300"):
                     found.append(entry.name)
         except OSError:
             continue
@@ -368,7 +383,15 @@ def test_slurmd_that_is_not_root(plugin: Plugin) -> None:
             (folder / file.name).write_bytes(file.read_bytes())
             (folder / file.name).chmod(0o755)
         done = subprocess.run(
-            [folder / plugin.host.name, folder / plugin.library.name, "job_script", "job_prolog", "1", "4001", ""],
+            [
+                folder / plugin.host.name,
+                folder / plugin.library.name,
+                "job_script",
+                "job_prolog",
+                "1",
+                "4001",
+                "",
+            ],
             env={"SLURMD_NODENAME": "n1", "SLURM_JOB_GPUS": "0"},
             capture_output=True,
             text=True,

@@ -15,8 +15,10 @@ from spank.lone_node import SPANK
 
 FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 ARGUMENT = st.text(st.characters(min_codepoint=1, max_codepoint=0x2FF), max_size=60)
-KEYS = "default users groups partitions accounts min_mhz max_mhz idle_min_mhz site_max_mhz lease_s shared_gpus on_reset_failure"
-KEYS += " gpu_order gpus_per_node nvml clockd"
+KEYS = (
+    "default users groups partitions accounts min_mhz max_mhz idle_min_mhz site_max_mhz lease_s shared_gpus"
+)
+KEYS += " on_reset_failure gpu_order gpus_per_node nvml clockd"
 
 Driver = Callable[..., str]
 
@@ -25,18 +27,34 @@ Driver = Callable[..., str]
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
     """The readers of spank/ under AddressSanitizer and UBSan, one call a run."""
     program = tmp_path_factory.mktemp("driver") / "text_driver"
-    sources = [SPANK / name for name in ("config.c", "text.c", "trust.c", "protocol.c", "lanes.c", "gpu_work.c", "nvml.c")]
+    sources = [
+        SPANK / name
+        for name in ("config.c", "text.c", "trust.c", "protocol.c", "lanes.c", "gpu_work.c", "nvml.c")
+    ]
     sources += [SPANK / "state.c", SPANK / "grant.c", Path(__file__).with_name("text_driver.c")]
     subprocess.run(
         [
-            *("gcc", "-std=c11", "-D_GNU_SOURCE", "-pthread", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-I{SPANK}"),
+            *(
+                "gcc",
+                "-std=c11",
+                "-D_GNU_SOURCE",
+                "-pthread",
+                "-O1",
+                "-g",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                f"-I{SPANK}",
+            ),
             *("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-o", program, *sources, "-ldl"),
         ],
         check=True,
     )
 
     def call(*words: str | bytes, data: bytes = b"") -> str:
-        done = subprocess.run([program, *map(os.fsencode, words)], input=data, capture_output=True, check=False)
+        done = subprocess.run(
+            [program, *map(os.fsencode, words)], input=data, capture_output=True, check=False
+        )
         assert done.returncode == 0, done.stderr.decode(errors="replace")
         return done.stdout.decode(errors="replace")
 
@@ -87,7 +105,9 @@ def test_names_cannot_leave_their_folder(driver: Driver, name: str) -> None:
     assert driver("uuid", name) == ("ok\n" if uuid else "bad\n")
 
 
-@given(words=st.lists(st.tuples(st.sampled_from(KEYS.split()), ARGUMENT).map("=".join) | ARGUMENT, max_size=6))
+@given(
+    words=st.lists(st.tuples(st.sampled_from(KEYS.split()), ARGUMENT).map("=".join) | ARGUMENT, max_size=6)
+)
 @FUZZ
 def test_any_plugstack_line_is_read_or_refused(driver: Driver, words: list[str]) -> None:
     """Whatever stands in plugstack.conf: an answer, and with a refusal one sentence that says why."""
@@ -99,10 +119,19 @@ def test_any_plugstack_line_is_read_or_refused(driver: Driver, words: list[str])
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("", "ok default=0 min_mhz=0 max_mhz=0 idle_min_mhz=0 site_max_mhz=0 lease_s=10 shared_gpus=0 drain=0"),
+        (
+            "",
+            "ok default=0 min_mhz=0 max_mhz=0 idle_min_mhz=0 site_max_mhz=0 lease_s=10 shared_gpus=0 drain=0",
+        ),
         ("default=on lease_s=2 shared_gpus=yes on_reset_failure=drain gpu_order=minor", "ok default=1"),
-        ("min_mhz=345 max_mhz=1980 idle_min_mhz=210 site_max_mhz=1500 gpus_per_node=8", "ok default=0 min_mhz=345 max_mhz=1980"),
-        ("nvml=/usr/lib/libnvidia-ml.so.1 clockd=/opt/eerl/eerl-clockd users=a,b groups=c partitions=d accounts=e", "ok"),
+        (
+            "min_mhz=345 max_mhz=1980 idle_min_mhz=210 site_max_mhz=1500 gpus_per_node=8",
+            "ok default=0 min_mhz=345 max_mhz=1980",
+        ),
+        (
+            "nvml=/usr/lib/libnvidia-ml.so.1 clockd=/opt/eerl/eerl-clockd users=a,b groups=c partitions=d accounts=e",
+            "ok",
+        ),
         ("min_mhz=900 max_mhz=800", "bad"),
         ("min_mhz=900 site_max_mhz=800", "bad"),
         ("min_mhz=0", "bad"),
@@ -142,7 +171,9 @@ def test_the_rest_is_read_after_a_bad_setting(driver: Driver) -> None:
 def test_any_request_line_is_read_or_refused(driver: Driver, line: bytes) -> None:
     """A request that is taken is one the protocol has, exactly; all other bytes are refused."""
     known = re.fullmatch(
-        rb"hello 0*1|ping|sample|reset (\*|GPU-[A-Za-z0-9-]{0,91})|lock (\*|GPU-[A-Za-z0-9-]{0,91}) 0*[1-9][0-9]{0,5}", line
+        rb"hello 0*1|ping|sample|reset (\*|GPU-[A-Za-z0-9-]{0,91})"
+        rb"|lock (\*|GPU-[A-Za-z0-9-]{0,91}) 0*[1-9][0-9]{0,5}",
+        line,
     )
 
     kind = int(driver("request", data=line).split()[0])
