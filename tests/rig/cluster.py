@@ -11,6 +11,7 @@ an ordinary user ``eerl`` (uid 4001, made when absent) is touched. Only the GPUs
 from __future__ import annotations
 
 import argparse
+import contextlib
 import grp
 import json
 import os
@@ -55,11 +56,10 @@ def missing() -> str:
 
 def job_user() -> pwd.struct_passwd:
     """The ordinary user whose jobs these are, made when the machine has none."""
-    for find in (lambda: pwd.getpwnam(USER_NAME), lambda: pwd.getpwuid(USER_ID)):
-        try:
-            return find()
-        except KeyError:
-            continue
+    with contextlib.suppress(KeyError):
+        return pwd.getpwnam(USER_NAME)
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(USER_ID)
     subprocess.run(
         ["useradd", "-u", str(USER_ID), "-M", "-d", "/nonexistent", "-s", "/bin/bash", USER_NAME], check=True
     )
@@ -408,6 +408,13 @@ def recall(where: Path) -> Cluster:
     )
 
 
+def example(nodes: int, gpus: int, *, plugin: bool) -> str:
+    """A command line that tries eerl on this cluster; the job loads the GPUs of its first node."""
+    run = f"eerl-run -- python3 {HERE}/job.py --updates 60 --generation 1.3 --training 1.1 --scale"
+    wishes = f"-N{nodes} --gpus-per-node={gpus}{' --eerl' if plugin else ''}"
+    return f"sbatch {wishes} --wrap '{run}'"
+
+
 def main() -> None:
     """The command line; see the head of this file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
@@ -443,9 +450,9 @@ def main() -> None:
         print(
             f"{wish.nodes} nodes with {wish.gpus} simulated {wish.model} GPUs each are idle;"
             f" logs are in {cluster.base}/log\n"
-            f"submit as an ordinary user:\n"
+            f"submit an RL-shaped job as an ordinary user, two and a half minutes long:\n"
             f"  python tests/rig/cluster.py shell\n"
-            f"  sbatch -N{wish.nodes} --gpus-per-node={wish.gpus} --eerl slurm_examples/colocated.sbatch\n"
+            f"  {example(wish.nodes, wish.gpus, plugin=not wish.no_plugin)}\n"
             f"stop it:\n"
             f"  python tests/rig/cluster.py stop"
         )

@@ -168,7 +168,7 @@ def test_a_checkout_below_a_private_directory_is_reachable(tmp_path: Path) -> No
 
 
 def test_the_command_line(tmp_path: Path) -> None:
-    """The documented commands start a cluster, run a command as its user, and stop it."""
+    """The documented commands start a cluster, print a submission that works, and stop it."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -179,13 +179,19 @@ def test_the_command_line(tmp_path: Path) -> None:
         )
 
     try:
-        started = run("start", "--nodes", "2", "--gpus", "3", "--no-plugin")
+        started = run("start", "--nodes", "2", "--gpus", "3")
         again = run("start")
         used = run("shell", "srun", "-N2", "-n2", "--gres=gpu:3", "id", "-un")
+        printed = next(line for line in started.stdout.splitlines() if "sbatch" in line)
+        short = printed.replace("--updates 60", "--updates 1").replace("sbatch ", "sbatch --wait ")
+        submitted = run("shell", "sh", "-c", f"{short.strip()} && cat slurm-*.out eerl-*/report.txt")
     finally:
         stopped = run("stop")
 
-    assert started.returncode == 0 and "submit as an ordinary user" in started.stdout, started.stderr
+    assert started.returncode == 0, started.stderr
     assert again.returncode == 1 and "running already" in again.stderr
     assert used.stdout.split() == [job_user().pw_name] * 2, used.stderr
+    assert submitted.returncode == 0 and "2 of 2 nodes, 6 GPUs" in submitted.stdout, (
+        submitted.stdout + submitted.stderr
+    )
     assert stopped.returncode == 0 and "no cluster is running" in run("stop").stderr

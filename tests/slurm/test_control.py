@@ -19,13 +19,14 @@ GENERATION_S, TRAINING_S = 1.3, 1.1
 def true_update(stub: Stub, generation_mhz: int, training_mhz: int) -> tuple[float, float]:
     """Energy (J) and time (s) of an update on a GPU at these clocks, from the stub's own model; 0 is the governor."""
     energy_j = elapsed_s = 0.0
-    for work_s, mhz, load in (
-        (GENERATION_S, generation_mhz, {"generation": 1.0}),
-        (TRAINING_S, training_mhz, {"training": 1.0}),
+    for phase, work_s, mhz in (
+        ("generation", GENERATION_S, generation_mhz),
+        ("training", TRAINING_S, training_mhz),
     ):
-        stub.set_load(0, **load)
+        generating = phase == "generation"
+        stub.set_load(0, generation=float(generating), training=float(not generating))
         stub.lock_from_outside(0, 345 if mhz else 0, mhz)
-        speed = stub.generation_speed(0) if "generation" in load else stub.training_speed(0)
+        speed = stub.generation_speed(0) if generating else stub.training_speed(0)
         energy_j += stub.power_w(0) * work_s / speed
         elapsed_s += work_s / speed
     return energy_j, elapsed_s
