@@ -1,6 +1,8 @@
 """A virtual-time twin of RL runs in all four execution modes. It judges the controller; it never configures it."""
 
 from eerl_twin.conditions import Conditions, draw
+from eerl_twin.oracle import Oracle, Sweep, best_fixed, sweep
+from eerl_twin.population import population, without_events
 from eerl_twin.response import PowerShape, TimeResponse
 from eerl_twin.run import FixedPlan, PlanSource, Run, Totals, simulate
 from eerl_twin.world import (
@@ -25,15 +27,21 @@ __all__ = [
     "FixedPlan",
     "Lengths",
     "Noise",
+    "Oracle",
     "PlanSource",
     "Power",
     "PowerShape",
     "Run",
     "Shift",
+    "Sweep",
     "TimeResponse",
     "Totals",
     "Visits",
     "World",
+    "best_fixed",
     "draw",
+    "population",
     "simulate",
+    "sweep",
+    "without_events",
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from eerl_controller import ExecutionMode
 from eerl_twin.response import Array
-from eerl_twin.world import World
+from eerl_twin.world import Lengths, Shift, World
 
 #: Batches drawn at once: bounds memory, and is fixed so that a longer run begins like a shorter one.
 CHUNK_BATCHES = 64
@@ -75,27 +76,17 @@ def _rng(seed: int, topic: str) -> np.random.Generator:
 def _work(world: World, batches: int, seed: int) -> dict[str, Any]:
     """Token counts and governor seconds by batch."""
     lengths, costs = world.lengths, world.costs
-    rng = _rng(seed, "lengths")
-    steps = np.arange(batches)
-    wandering = np.cumsum(_rng(seed, "wander").normal(0.0, 1.0, batches))
-    drift = lengths.growth * steps + wandering * lengths.wander
-    spread = math.hypot(lengths.spread, lengths.prompt_spread)
-    log_mean = math.log(lengths.mean_tokens) - spread**2 / 2 + drift
+    total, longest, valid, square = _token_sums(lengths, world.shifts, batches, seed).T
     generation_cost, training_cost = np.ones(batches), np.ones(batches)
     for shift in world.shifts:
-        log_mean[shift.update :] += shift.log_length
         generation_cost[shift.update :] *= shift.generation_cost
         training_cost[shift.update :] *= shift.training_cost
-    sums = np.concatenate(
-        [_batches(world, log_mean[i : i + CHUNK_BATCHES], rng) for i in range(0, batches, CHUNK_BATCHES)]
-    )
-    total, longest, valid, square, trained = sums.T
     rounds = 1.0 + (_rng(seed, "rounds").random(batches) < lengths.rounds_share)
     generated = total * rounds
     throughput = costs.generation_fixed_s + costs.per_generated_s * generated
     throughput += costs.generation_square_s * square * rounds
     latency = costs.per_longest_s * longest * rounds
-    training = costs.training_fixed_s + costs.per_trained_s * trained + costs.training_square_s * square
+    training = costs.training_fixed_s + costs.per_trained_s * total + costs.training_square_s * square
     return {
         "generated": generated.astype(int).tolist(),
         "longest": longest.astype(int).tolist(),
@@ -106,9 +97,25 @@ def _work(world: World, batches: int, seed: int) -> dict[str, Any]:
     }
 
 
-def _batches(world: World, log_mean: Array, rng: np.random.Generator) -> Array:
-    """By batch: all tokens, the longest response, valid tokens, sum of squares by 1,000, tokens computed on."""
-    lengths = world.lengths
+@lru_cache(maxsize=64)
+def _token_sums(lengths: Lengths, shifts: tuple[Shift, ...], batches: int, seed: int) -> Array:
+    """:func:`batch_sums` of all batches of a run, with the drift of its lengths. Not to be written to."""
+    wandering = np.cumsum(_rng(seed, "wander").normal(0.0, 1.0, batches))
+    drift = lengths.growth * np.arange(batches) + wandering * lengths.wander
+    for shift in shifts:
+        drift[shift.update :] += shift.log_length
+    rng = _rng(seed, "lengths")
+    return np.concatenate(
+        [batch_sums(lengths, drift[i : i + CHUNK_BATCHES], rng) for i in range(0, batches, CHUNK_BATCHES)]
+    )
+
+
+def batch_sums(lengths: Lengths, drift: Array, rng: np.random.Generator) -> Array:
+    """For at most a chunk of batches, each with its drift of the log mean: all tokens, the longest response,
+    valid tokens, and the sum of squares by 1,000.
+    """
+    spread = math.hypot(lengths.spread, lengths.prompt_spread)
+    log_mean = math.log(lengths.mean_tokens) - spread**2 / 2 + drift
     # Drawn in whole chunks, so that the stream does not depend on how many updates are wanted.
     shape = (CHUNK_BATCHES, lengths.prompts, lengths.responses_per_prompt)
     logs = lengths.spread * rng.standard_normal(shape)
@@ -128,7 +135,6 @@ def _batches(world: World, log_mean: Array, rng: np.random.Generator) -> Array:
             tokens.max(axis=1),
             (tokens * kept).sum(axis=1),
             (tokens * tokens).sum(axis=1) / 1000.0,
-            tokens.sum(axis=1),
         ],
         axis=1,
     )

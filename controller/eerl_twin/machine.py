@@ -17,12 +17,15 @@ from eerl_twin.world import Activity, World
 class Setting(Generic[Value]):
     """Clocks made ready: slowdowns relative to the governor, watts per GPU, MHz reached.
 
-    ``*_locked`` is the factor on time that any lock costs; ``*_idle_w`` is what a waiting pool draws when its
+    ``*_ratio`` is the governor's clock over the one reached: no work is slowed by more. ``*_locked`` is the factor on
+    time that any lock costs; ``*_idle_w`` is what a waiting pool draws when its
     clock is lowered for the wait, ``*_wait_w`` when it is not. ``switches`` counts changes inside an update.
     """
 
     generation_slow: Value
     training_slow: Value
+    generation_ratio: Value
+    training_ratio: Value
     generation_locked: Value
     training_locked: Value
     refit_slow: Value
@@ -97,6 +100,8 @@ class Machine:
         return Setting(
             generation_slow=slow["generation"],
             training_slow=slow["training"],
+            generation_ratio=self._ceilings["generation"] * world.top_mhz / reached_mhz["generation"],
+            training_ratio=self._ceilings["training"] * world.top_mhz / reached_mhz["training"],
             generation_locked=1.0 + world.lock_offset_generation * locked["generation"],
             training_locked=1.0 + world.lock_offset_training * locked["training"],
             refit_slow=refit,

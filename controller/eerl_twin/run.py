@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
 
-from eerl_controller import ClockPlan, ExecutionMode, Reason, State, UpdateRecord
+from eerl_controller import ClockPlan, Reason, State, UpdateRecord
 from eerl_twin.conditions import Conditions, draw
-from eerl_twin.drained import Drained
 from eerl_twin.inflight import InFlight
 from eerl_twin.machine import Machine, Setting
 from eerl_twin.recording import Recorder
-from eerl_twin.step import Step, Work
-from eerl_twin.synchronous import Colocated, Disaggregated
+from eerl_twin.timeline import timeline
 from eerl_twin.world import World
 
 
@@ -105,27 +103,6 @@ class Run:
         )
 
 
-class Timeline:
-    """The updates of one run in order, under whatever settings; fresh for each policy."""
-
-    def __init__(self, world: World, conditions: Conditions) -> None:
-        work = Work(world, conditions)
-        self.queue = InFlight[float](work) if world.mode is ExecutionMode.ASYNC_INFLIGHT else None
-        self._mode: Colocated[float] | Disaggregated[float] | Drained[float] | InFlight[float]
-        if self.queue is not None:
-            self._mode = self.queue
-        elif world.mode is ExecutionMode.ASYNC_DRAINED:
-            self._mode = Drained(work)
-        elif world.mode is ExecutionMode.DISAGGREGATED_SYNC:
-            self._mode = Disaggregated(work)
-        else:
-            self._mode = Colocated(work)
-
-    def step(self, update: int, setting: Setting[float]) -> Step[float]:
-        """The update with this index under this setting; indices come in order."""
-        return self._mode.step(update, setting)
-
-
 class Settings:
     """Settings by clocks, each worked out once, with and without throttling."""
 
@@ -153,8 +130,8 @@ def simulate(
     update that the delay names; lost ones never. ``conditions`` are drawn from the seed unless given.
     """
     conditions = conditions or draw(world, updates, seed)
-    actual, governor = Timeline(world, conditions), Timeline(world, conditions)
-    recorder = Recorder(world, conditions, actual.queue)
+    actual, governor = timeline(world, conditions), timeline(world, conditions)
+    recorder = Recorder(world, conditions, actual if isinstance(actual, InFlight) else None)
     settings = Settings(world)
     run = Run(world, seed)
     wishes: deque[ClockPlan] = deque(maxlen=world.plan_lag + 1)

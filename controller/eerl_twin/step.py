@@ -72,6 +72,11 @@ def total(values: Iterable[Value], start: Value) -> Value:
     return start
 
 
+def _changed(slow: Value, sensitivity: float, ratio: Value) -> Value:
+    """A slowdown whose excess has been multiplied, never more than the clocks' own ratio."""
+    return slow if sensitivity == 1.0 else smaller(1.0 + (slow - 1.0) * sensitivity, larger(slow, ratio))
+
+
 class Work:
     """Busy phases of a world under given conditions: seconds and joules per GPU at a setting."""
 
@@ -82,7 +87,7 @@ class Work:
     def generation_slow(self, update: int, setting: Setting[Value]) -> Value:
         """How much longer than its governor work generation takes in this update."""
         c = self.conditions
-        slow = 1.0 + (setting.generation_slow - 1.0) * c.generation_sensitivity[update]
+        slow = _changed(setting.generation_slow, c.generation_sensitivity[update], setting.generation_ratio)
         return slow * setting.generation_locked * c.generation_time[update]
 
     def generation(self, update: int, batch: int, setting: Setting[Value]) -> tuple[Value, Value]:
@@ -100,7 +105,7 @@ class Work:
     def training(self, update: int, batch: int, setting: Setting[Value]) -> dict[str, tuple[Value, Value]]:
         """Log-prob, critic and training on a batch, which all run under the training clock."""
         c, costs = self.conditions, self.world.costs
-        slow = 1.0 + (setting.training_slow - 1.0) * c.training_sensitivity[update]
+        slow = _changed(setting.training_slow, c.training_sensitivity[update], setting.training_ratio)
         whole_s = c.training_s[batch] * slow * setting.training_locked * c.training_time[update]
         watts = setting.training_w * c.training_power[update]
         shares = {
