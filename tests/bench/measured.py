@@ -100,10 +100,11 @@ def table(numbers: Iterable[Number]) -> str:
 
 def remarks(numbers: Iterable[Number]) -> list[str]:
     """What the references are and what must be known beside the numbers, each sentence once."""
-    found: dict[str, None] = {}
+    references: dict[str, list[str]] = {}
+    notes: dict[str, None] = {}
     for number in numbers:
         if number.reference_is:
-            found[f"reference of {number.name!r}: {number.reference_is}"] = None
+            references.setdefault(number.reference_is, []).append(number.name)
         if number.note:
-            found[number.note] = None
-    return list(found)
+            notes[number.note] = None
+    return [f"reference of {'; '.join(names)}: {what}" for what, names in references.items()] + list(notes)
