@@ -235,17 +235,20 @@ class ColocatedSync(Strategy):
         elif self._confirming is Reason.REJUDGING:
             self._after_rejudging(pair, comparison, evidence)
         else:
-            self._after_confirmation(pair, comparison)
+            self._after_confirmation(pair, comparison, evidence)
 
     def _passes(self, comparison: Comparison) -> bool:
         return comparison.passes(self._settings.max_throughput_loss)
 
-    def _after_confirmation(self, pair: Pair, comparison: Comparison) -> None:
+    def _after_confirmation(self, pair: Pair, comparison: Comparison, evidence: Evidence) -> None:
         if self._search is not None and self._levels is not None:
             self._search.record(self._levels, comparison, confirming=True)
         if self._passes(comparison):
             self._lock_in(pair, comparison, f"confirmed: {comparison}")
-        elif self._search is not None and self._search.passing():
+            return
+        # Between what failed and the next passing setting there may be a better one than that.
+        more = self._search is not None and self._has_room(evidence) and self._search.next() is not None
+        if self._search is not None and self._search.passing() and not more:
             self._confirm_best()
         else:
             self._between_trials(f"{pair} not confirmed: {comparison}")

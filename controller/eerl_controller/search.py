@@ -107,7 +107,7 @@ class Search:
         words = self._words()
         if last.comparison.loss > self._settings.max_throughput_loss:
             candidate = self._raise(last)
-            if self._open(candidate, words):
+            if self._open(candidate, words) and self._energy(candidate) < self._best(words):
                 return candidate
         candidate_below = self._lower(words)
         if candidate_below is None and not self.passing():
@@ -211,10 +211,20 @@ class Search:
         energy = sum(trial.comparison.updates * trial.comparison.added_energy.rest for trial in words)
         return time / total, energy / total
 
+    def _best(self, words: Mapping[Levels, Comparison]) -> float:
+        """The energy change of the best passing setting, as a fraction; 0 (the governor's own) without one."""
+        passing = self.passing()
+        return words[passing[0]].energy_change if passing else 0.0
+
+    def _energy(self, levels: Levels) -> float:
+        """The energy change expected of a setting, from all trials."""
+        added = (self.response(axis).added_energy(self._x(axis, levels[axis])) for axis in (0, 1))
+        return self._rest()[1] + sum(added)
+
     def _lower(self, words: Mapping[Levels, Comparison]) -> Levels | None:
         """The open setting near what was tried that promises most, if it promises enough."""
         passing = self.passing()
-        best = words[passing[0]].energy_change if passing else 0.0
+        best = self._best(words)
         # No clock goes further below what was tried than it already was, or two levels: an extrapolation.
         reach = [max(trial.levels[axis] for trial in self.trials) for axis in (0, 1)]
         if passing:

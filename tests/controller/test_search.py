@@ -211,3 +211,28 @@ def test_a_search_survives_its_dictionary() -> None:
 
     assert restored.next() == running.next()
     assert restored.trials == running.trials
+
+
+def test_after_a_failed_confirmation_a_setting_between_is_tried_first() -> None:
+    """Far apart, the failed setting and the next passing one leave room for a better one than the latter."""
+    running, answer = search(), physics(0.1, 0.9)
+    for levels in (Levels(2, 2), Levels(2, 0), Levels(4, 0), Levels(8, 0)):
+        running.record(levels, answer(running, levels))
+    running.record(Levels(8, 0), judged(0.03, 0.0, -0.14, updates=6), confirming=True)
+
+    proposal = running.next()
+
+    assert proposal is not None
+    assert 4 < proposal.generation < 8
+    assert running.passing()[0] == Levels(4, 0)
+
+
+def test_a_raise_that_promises_less_than_what_passed_is_not_tried() -> None:
+    """Raising the responsible clock must lead somewhere better than the best setting so far."""
+    running = search()
+    running.record(Levels(6, 1), judged(0.004, 0.004, -0.12))
+    running.record(Levels(1, 4), judged(0.001, 0.03, -0.03))
+
+    proposal = running.next()
+
+    assert proposal is None or proposal.generation > 1
