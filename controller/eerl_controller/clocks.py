@@ -11,19 +11,38 @@ from eerl_controller.states import Reason
 
 
 class Pair(NamedTuple):
-    """Clock ceilings of generation and training in MHz; None is the governor."""
+    """Clock ceilings of generation and training in MHz; None is the governor.
+
+    ``idle_mhz`` is the clock of a separate pool while it waits; None leaves waiting to the governor too.
+    """
 
     generation_mhz: int | None
     training_mhz: int | None
+    idle_mhz: int | None = None
+
+    @property
+    def phases(self) -> tuple[int | None, int | None]:
+        """The two clocks that phases run under, without the idle clock."""
+        return self.generation_mhz, self.training_mhz
 
     @property
     def is_governor(self) -> bool:
-        """Whether both phases are left to the governor."""
-        return self.generation_mhz is None and self.training_mhz is None
+        """Whether every clock is left to the governor."""
+        return self.phases == (None, None) and self.idle_mhz is None
+
+    @property
+    def is_lowered(self) -> bool:
+        """Whether a phase runs under a lowered clock, not only waiting pools."""
+        return self.phases != (None, None)
+
+    def with_clock(self, axis: int, mhz: int | None) -> Pair:
+        """The same wish with another clock for generation (axis 0) or training (axis 1)."""
+        return self._replace(generation_mhz=mhz) if axis == 0 else self._replace(training_mhz=mhz)
 
     def __str__(self) -> str:
-        names = ["governor" if mhz is None else str(mhz) for mhz in self]
-        return f"{names[0]}/{names[1]}" + ("" if self.is_governor else " MHz")
+        names = ["governor" if mhz is None else str(mhz) for mhz in self.phases]
+        idle = "" if self.idle_mhz is None else f", idle {self.idle_mhz}"
+        return f"{names[0]}/{names[1]}{idle}" + ("" if self.is_governor else " MHz")
 
 
 GOVERNOR = Pair(None, None)
@@ -59,12 +78,20 @@ def lowered(mhz: int | None, step_mhz: int, clocks: Sequence[int], ceiling_mhz: 
 
 def reachable(pair: Pair, ceilings_mhz: tuple[float, float]) -> Pair:
     """The pair with every clock that the governor does not reach anyway left to the governor (field case C01)."""
-    return Pair(
-        *(
-            None if mhz is None or mhz >= ceiling else mhz
-            for mhz, ceiling in zip(pair, ceilings_mhz, strict=True)
-        )
+    generation_mhz, training_mhz = (
+        None if mhz is None or mhz >= ceiling else mhz
+        for mhz, ceiling in zip(pair.phases, ceilings_mhz, strict=True)
     )
+    return Pair(generation_mhz, training_mhz, pair.idle_mhz)
+
+
+def idle_clock(grid: ClockGrid, settings: Settings) -> int | None:
+    """The idle clock in MHz, snapped to the allowed ones; None when off, or when that would lower nothing."""
+    clocks = allowed_clocks(grid, settings)
+    if settings.idle_mhz is None or not clocks:
+        return None
+    idle_mhz = snap(settings.idle_mhz, clocks)
+    return idle_mhz if idle_mhz < grid.governor_mhz else None
 
 
 class PlanBook:
@@ -75,12 +102,12 @@ class PlanBook:
 
     def __init__(self, reason: Reason, note: str, first: Pair = GOVERNOR) -> None:
         self._pairs: dict[int, Pair] = {0: first}
-        self.plan = ClockPlan(0, first.generation_mhz, first.training_mhz, None, reason, note)
+        self.plan = ClockPlan(0, *first, reason, note)
 
     @property
     def pair(self) -> Pair:
         """The clocks of the plan wished for now."""
-        return Pair(self.plan.generation_mhz, self.plan.training_mhz)
+        return Pair(self.plan.generation_mhz, self.plan.training_mhz, self.plan.idle_mhz)
 
     def wish(self, pair: Pair, reason: Reason, note: str) -> ClockPlan:
         """The plan for these clocks: a new id when the clocks change, the same id with a fresh reason if not."""
@@ -89,7 +116,7 @@ class PlanBook:
             plan_id += 1
             self._pairs[plan_id] = pair
             self._pairs.pop(plan_id - self.MEMORY, None)
-        self.plan = ClockPlan(plan_id, pair.generation_mhz, pair.training_mhz, None, reason, note)
+        self.plan = ClockPlan(plan_id, *pair, reason, note)
         return self.plan
 
     def was_issued(self, plan_id: int) -> bool:
@@ -111,15 +138,6 @@ class PlanBook:
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
-        self._pairs = {
-            plan_id: Pair(generation, training) for plan_id, generation, training in values["pairs"]
-        }
+        self._pairs = {plan_id: Pair(*clocks) for plan_id, *clocks in values["pairs"]}
         pair = self._pairs[values["plan_id"]]
-        self.plan = ClockPlan(
-            values["plan_id"],
-            pair.generation_mhz,
-            pair.training_mhz,
-            None,
-            Reason(values["reason"]),
-            values["note"],
-        )
+        self.plan = ClockPlan(values["plan_id"], *pair, Reason(values["reason"]), values["note"])

@@ -216,10 +216,7 @@ class Lock:
         """Take over what :meth:`to_dict` wrote."""
         self.pair = Pair(*values["pair"]) if values["pair"] else None
         self.monitor.load(values["monitor"])
-        self._known = {
-            Pair(generation, training): Comparison.from_dict(word)
-            for generation, training, word in values["known"]
-        }
+        self._known = {Pair(*clocks): Comparison.from_dict(word) for *clocks, word in values["known"]}
         self._raises = values["raises"]
         self._margin_wait = values["margin_wait"]
         self._margin_failures = values["margin_failures"]

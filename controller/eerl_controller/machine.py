@@ -102,8 +102,13 @@ class Controller:
         model, record, pair = self._references.model, evidence.record, evidence.pair
         if model is None or not record.valid_tokens or (pair is not None and pair.is_governor):
             return None
+        if record.flags & {"hardware_slowdown", "operator_hold"}:
+            # A hot GPU would have slowed the governor too, and under an operator's hold it is the governor.
+            return None
         lowest_mhz = self.grid.supported_mhz[0]
-        clocks = [self.grid.governor_mhz if mhz is None else mhz for mhz in pair] if pair else [lowest_mhz]
+        clocks = (
+            [self.grid.governor_mhz if mhz is None else mhz for mhz in pair.phases] if pair else [lowest_mhz]
+        )
         slowdown = max(self.grid.governor_mhz / min(clocks), 1.0)
         return None if model.slower_than_clocks_explain(record, slowdown) else model.predict(record)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eerl_controller.clocks import Pair, lowered, raised
+from eerl_controller.clocks import GOVERNOR, Pair, lowered, raised
 from eerl_controller.comparison import Comparison
 from eerl_controller.response import Response
 from eerl_controller.settings import Settings
@@ -81,13 +81,13 @@ def raise_responsible(
     large = comparison.loss > settings.feedback_large_loss
     step_mhz = settings.feedback_large_step_mhz if large else settings.feedback_step_mhz
     axis = 0 if comparison.added_time.generation >= comparison.added_time.training else 1
-    if pair[axis] is None:
+    if pair.phases[axis] is None:
         axis = 1 - axis
-    now = pair[axis]
+    now = pair.phases[axis]
     if now is None:
-        return pair
-    clock = raised(now, step_mhz, clocks, int(ceilings_mhz[axis]))
-    return Pair(clock, pair.training_mhz) if axis == 0 else Pair(pair.generation_mhz, clock)
+        # Only the idle clock is left to give back.
+        return GOVERNOR
+    return pair.with_clock(axis, raised(now, step_mhz, clocks, int(ceilings_mhz[axis])))
 
 
 def lower_with_margin(
@@ -115,11 +115,11 @@ def lower_with_margin(
     ]
     found: tuple[float, Pair] | None = None
     for axis in (0, 1):
-        ceiling, now = ceilings_mhz[axis], pair[axis]
+        ceiling, now = ceilings_mhz[axis], pair.phases[axis]
         clock = lowered(now, settings.feedback_step_mhz, clocks, int(ceiling))
         if clock is None or clock == now:
             continue
-        lower = Pair(clock, pair.training_mhz) if axis == 0 else Pair(pair.generation_mhz, clock)
+        lower = pair.with_clock(axis, clock)
         x_now = max(ceiling / now - 1.0, 0.0) if now is not None else 0.0
         x_then = max(ceiling / clock - 1.0, 0.0)
         own = here.added_time.generation if axis == 0 else here.added_time.training

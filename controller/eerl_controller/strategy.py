@@ -85,10 +85,11 @@ def fixed(settings: Settings, grid: ClockGrid) -> Strategy:
     wanted = Pair(settings.fixed_generation_mhz, settings.fixed_training_mhz)
     if not clocks and wanted != GOVERNOR:
         return Constant(State.FAILED, PlanBook(Reason.NO_CLOCKS, no_clocks_note(settings, grid)))
-    pair = Pair(*(None if mhz is None else snap(mhz, clocks) for mhz in wanted))
+    generation_mhz, training_mhz = (None if mhz is None else snap(mhz, clocks) for mhz in wanted.phases)
+    pair = Pair(generation_mhz, training_mhz)
     changed = [
         f"{name} {asked} MHz became {given} MHz"
-        for name, asked, given in zip(("generation", "training"), wanted, pair, strict=True)
+        for name, asked, given in zip(("generation", "training"), wanted.phases, pair.phases, strict=True)
         if asked != given
     ]
     note = "clocks of the policy file" + (f"; {', '.join(changed)}, the nearest allowed" if changed else "")

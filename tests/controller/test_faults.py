@@ -254,6 +254,24 @@ def test_hardware_slowdown_is_no_evidence() -> None:
     assert controller.plan.plan_id == trial.plan_id
 
 
+def test_nothing_is_claimed_for_updates_slowed_by_heat() -> None:
+    """The governor would have been slowed too: such updates count on both sides of the estimate."""
+    controller, job = controller_for(QUIET), Job(QUIET, 15)
+    run_until(controller, job, locked)
+    before = controller.saving
+    assert before is not None
+
+    for _ in range(5):
+        plan = controller.plan
+        record = job.update(plan.generation_mhz, plan.training_mhz, plan.plan_id, flags={"hardware_slowdown"})
+        controller.observe(replace(record, elapsed_s=3 * (record.elapsed_s or 0.0)))
+
+    after = controller.saving
+    assert after is not None
+    assert after.updates == before.updates + 5
+    assert 0.0 > after.throughput_change > before.throughput_change
+
+
 def test_a_phase_that_vanishes_is_no_evidence() -> None:
     """Missing training markers must not look like a training that takes no time."""
     controller, job = controller_for(QUIET), Job(QUIET, 16)

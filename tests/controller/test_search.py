@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from eerl_controller import Settings
+from eerl_controller.clocks import Pair
 from eerl_controller.comparison import Change, Comparison
 from eerl_controller.response import fit_response
 from eerl_controller.search import Levels, Search, Shares, lattice
@@ -72,7 +73,7 @@ def test_it_starts_with_both_clocks_reduced() -> None:
     start = running.next()
 
     assert start is not None
-    assert running.pair(start) == (1800, 1800)
+    assert running.pair(start) == Pair(1800, 1800)
 
 
 def test_under_a_power_cap_the_start_is_below_the_achieved_clock() -> None:
