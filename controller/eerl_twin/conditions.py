@@ -43,6 +43,7 @@ class Conditions:
     training_power: list[float]
     generation_sensitivity: list[float]
     training_sensitivity: list[float]
+    lock_cost: list[float]
     straggling_s: list[float]
     reward_s: list[float]
     refit_s: list[float]
@@ -185,10 +186,11 @@ def _chance(world: World, updates: int, seed: int, work: dict[str, Any]) -> dict
     straggles = _happens(seed, "straggler", updates, noise.straggler_share)
     extra = straggles * _rng(seed, "stuck").random(updates) * (noise.straggler_factor - 1.0)
     base = np.array(work["throughput_s"][:updates]) + np.array(work["latency_s"][:updates])
-    sensitivity = np.ones((2, updates))
+    sensitivity, lock_cost = np.ones((2, updates)), np.zeros(updates)
     for shift in world.shifts:
         sensitivity[0, shift.update :] *= shift.generation_sensitivity
         sensitivity[1, shift.update :] *= shift.training_sensitivity
+        lock_cost[shift.update :] += shift.lock_cost
     starts = _happens(seed, "throttle", updates, faults.throttle_share / max(faults.throttle_updates, 1))
     throttled = np.zeros(updates, dtype=bool)
     for start in np.flatnonzero(starts).tolist():
@@ -201,6 +203,7 @@ def _chance(world: World, updates: int, seed: int, work: dict[str, Any]) -> dict
         **small,
         "generation_sensitivity": sensitivity[0].tolist(),
         "training_sensitivity": sensitivity[1].tolist(),
+        "lock_cost": lock_cost.tolist(),
         "straggling_s": (extra * base).tolist(),
         "validation_s": _every(updates, visits.validation_every, visits.validation_s),
         "checkpoint_s": _every(updates, visits.checkpoint_every, visits.checkpoint_s),

@@ -17,9 +17,9 @@ from eerl_twin.world import Activity, World
 class Setting(Generic[Value]):
     """Clocks made ready: slowdowns relative to the governor, watts per GPU, MHz reached.
 
-    ``*_ratio`` is the governor's clock over the one reached: no work is slowed by more. ``*_locked`` is the factor on
-    time that any lock costs; ``*_idle_w`` is what a waiting pool draws when its
-    clock is lowered for the wait, ``*_wait_w`` when it is not. ``switches`` counts changes inside an update.
+    ``*_ratio`` is the governor's clock over the one reached: no work is slowed by more. ``*_locked`` is 1 under a
+    lock and 0 under the governor; ``*_idle_w`` is what a waiting pool draws when its clock is lowered for the
+    wait, ``*_wait_w`` when it is not. ``switches`` counts changes inside an update.
     """
 
     generation_slow: Value
@@ -102,8 +102,8 @@ class Machine:
             training_slow=slow["training"],
             generation_ratio=self._ceilings["generation"] * world.top_mhz / reached_mhz["generation"],
             training_ratio=self._ceilings["training"] * world.top_mhz / reached_mhz["training"],
-            generation_locked=1.0 + world.lock_offset_generation * locked["generation"],
-            training_locked=1.0 + world.lock_offset_training * locked["training"],
+            generation_locked=1.0 * locked["generation"],
+            training_locked=1.0 * locked["training"],
             refit_slow=refit,
             generation_w=watts["generation"],
             training_w=watts["training"],

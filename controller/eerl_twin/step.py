@@ -88,7 +88,8 @@ class Work:
         """How much longer than its governor work generation takes in this update."""
         c = self.conditions
         slow = _changed(setting.generation_slow, c.generation_sensitivity[update], setting.generation_ratio)
-        return slow * setting.generation_locked * c.generation_time[update]
+        offset = self.world.lock_offset_generation + c.lock_cost[update]
+        return slow * (1.0 + offset * setting.generation_locked) * c.generation_time[update]
 
     def generation(self, update: int, batch: int, setting: Setting[Value]) -> tuple[Value, Value]:
         """Generating a batch: its tail, when few responses are left, draws less; a straggler only waits."""
@@ -106,7 +107,9 @@ class Work:
         """Log-prob, critic and training on a batch, which all run under the training clock."""
         c, costs = self.conditions, self.world.costs
         slow = _changed(setting.training_slow, c.training_sensitivity[update], setting.training_ratio)
-        whole_s = c.training_s[batch] * slow * setting.training_locked * c.training_time[update]
+        offset = self.world.lock_offset_training + c.lock_cost[update]
+        slow = slow * (1.0 + offset * setting.training_locked)
+        whole_s = c.training_s[batch] * slow * c.training_time[update]
         watts = setting.training_w * c.training_power[update]
         shares = {
             "logprob": costs.logprob_share,

@@ -122,7 +122,11 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """From ``update`` on the world is another: factors on costs, on the excess that low clocks add, log lengths."""
+    """From the update with this index on the world is another.
+
+    Factors on costs and on the excess that low clocks add, a change of log lengths, and ``lock_cost``, what any
+    lock costs its phase from then on besides the world's offset.
+    """
 
     update: int
     generation_cost: float = 1.0
@@ -130,6 +134,7 @@ class Shift:
     generation_sensitivity: float = 1.0
     training_sensitivity: float = 1.0
     log_length: float = 0.0
+    lock_cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

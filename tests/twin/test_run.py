@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from twin.examples import eventful, quiet, world
 
 from eerl_controller import Controller, ExecutionMode, Settings
-from eerl_twin import FixedPlan, TimeResponse, simulate
+from eerl_twin import Faults, FixedPlan, Shift, TimeResponse, simulate
 from eerl_twin.world import SYNCHRONOUS
 
 MODES = list(ExecutionMode)
@@ -244,3 +245,69 @@ def test_the_controller_takes_every_record(mode: ExecutionMode, policy: str) -> 
     assert len(run.records) == 150
     flags = frozenset().union(*(record.flags for record in run.records))
     assert {"validation", "checkpoint", "hardware_slowdown", "partial_energy"} <= flags
+
+
+@pytest.mark.parametrize("mode", SYNCHRONOUS)
+def test_a_lock_may_become_dearer(mode: ExecutionMode) -> None:
+    """A shift adds its cost to every lock from then on, and leaves the governor alone."""
+    base = quiet(mode)
+    shifted = replace(base, shifts=(Shift(update=20, lock_cost=0.03),))
+
+    before, after = (simulate(item, FixedPlan(1500, 1200), 40, 3) for item in (base, shifted))
+
+    assert after.governor_elapsed_s == before.governor_elapsed_s
+    assert after.elapsed_s[:20] == before.elapsed_s[:20]
+    for index in range(20, 40):
+        assert 1.02 < after.elapsed_s[index] / before.elapsed_s[index] < 1.03
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_more_sensitive_phase_is_slower_under_low_clocks_only(mode: ExecutionMode) -> None:
+    """Sensitivity multiplies what low clocks add; no work is slowed by more than its clock."""
+    base = quiet(mode, training_response=TimeResponse(bound=0.8))
+    costs = replace(base.costs, per_trained_s=1e-3)
+    shifted = replace(base, costs=costs, shifts=(Shift(update=20, training_sensitivity=10.0),))
+    base = replace(base, costs=costs)
+
+    before, after = (simulate(item, FixedPlan(None, 990), 40, 3) for item in (base, shifted))
+
+    assert after.governor_elapsed_s == before.governor_elapsed_s
+    ratio = 0.9 * 1980 / 990
+    for index in range(20, 40):
+        parts = [run.records[index].phases["training"].elapsed_s or 0.0 for run in (before, after)]
+        assert parts[1] / parts[0] == pytest.approx(ratio / (1.0 + 0.8 * (1 / 0.5 - 1.0)) * (0.2 + 0.8 / 0.9))
+
+
+def test_in_flight_work_spills_into_the_next_update() -> None:
+    """An update's time follows its own tokens and, downwards, those of the update before (paper, appendix E)."""
+    base = world(ExecutionMode.ASYNC_INFLIGHT)
+
+    records = simulate(base, FixedPlan(), 300, 3).records[20:]
+
+    logs = np.log([[record.elapsed_s or 0.0, record.valid_tokens or 0] for record in records])
+    time, tokens = logs[1:, 0], logs[:, 1]
+    left = []
+    for features in ([tokens[1:]], [tokens[1:], tokens[:-1]]):
+        design = np.column_stack([np.ones(len(time)), *features])
+        slopes = np.linalg.lstsq(design, time, rcond=None)[0]
+        left.append(float((time - design @ slopes).std()))
+    assert slopes[1] > 0.0 > slopes[2]
+    assert left[1] < 0.5 * left[0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_late_records_come_in_order_and_lost_ones_never(mode: ExecutionMode) -> None:
+    """What a controller sees: every record but the lost, none before its update is over, none out of order."""
+    base = world(mode, faults=Faults(late_share=0.3, lost_share=0.1))
+    seen: list[int] = []
+
+    class Listening(FixedPlan):
+        def observe(self, record):  # type: ignore[no-untyped-def]
+            seen.append(record.update)
+            return self._plan
+
+    run = simulate(base, Listening(), 200, 3)
+
+    assert seen == sorted(set(seen))
+    assert 150 < len(seen) < 200
+    assert len(run.records) == 200
