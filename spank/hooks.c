@@ -180,7 +180,7 @@ void job_begins(spank_t sp, int ac, char *av[])
 {
     static struct command c;
     struct config config;
-    uint32_t job = 0;
+    uint32_t job = 0, restart = 0;
     uid_t uid = 0;
     const char *gpus = getenv("SLURM_JOB_GPUS"), *node, *gid = getenv("SLURM_JOB_GID");
 
@@ -209,7 +209,10 @@ void job_begins(spank_t sp, int ac, char *av[])
     add_environment(&c, "user", "SLURM_JOB_USER");
     add_environment(&c, "partition", "SLURM_JOB_PARTITION");
     add_environment(&c, "account", "SLURM_JOB_ACCOUNT");
-    add_environment(&c, "restart", "SLURM_RESTART_COUNT");
+    if (spank_get_item(sp, S_SLURM_RESTART_COUNT, &restart) == ESPANK_SUCCESS)
+        add(&c, "restart=%u", restart);
+    else
+        add_environment(&c, "restart", "SLURM_RESTART_COUNT"); /* 22.05 tells the prolog neither: "-" is recorded */
     add(&c, "report=3");
     add_settings(&c, ac, av);
     run(&c, READY_WAIT_MS, asked ? "no clock control" : "GPUs of this job are not noted");

@@ -340,6 +340,36 @@ def test_a_late_lock_is_followed_by_the_reset(node: LoneNode) -> None:
     until(lambda: node.stub.at_default() and not node.marks(), "everything is back")
 
 
+def test_a_late_lock_is_not_begun(node: LoneNode) -> None:
+    """A lock that waited behind a hanging call until its deadline is told as failed, and does not happen after."""
+    node.serve(gpus="0,1")
+    reader, writer = node.agent(), node.agent()
+    node.stub.add_fault("nvmlDeviceGetTotalEnergyConsumption", gpu=1, delay_ms=5_000, times=1)
+
+    reader.send(b"sample\n")
+    answer = writer.ask("lock * 1200")
+    reader.line()
+    until(lambda: "energy_mj" in reader.sample()[node.stub.uuid(1)], "the GPU answers again")
+
+    assert answer.startswith(f"err 10 {node.stub.uuid(1)} ")
+    assert node.stub.locked_mhz(0) == (345, 1200)
+    assert node.stub.setter_calls(gpu=1) == []
+
+
+def test_a_late_reset_is_done_all_the_same(node: LoneNode) -> None:
+    """A reset that its GPU was too slow for is told as failed, and still happens once the GPU answers."""
+    node.serve(gpus="0,1")
+    reader, writer = node.agent(), node.agent()
+    assert writer.ask("lock * 1200") == "ok"
+    node.stub.add_fault("nvmlDeviceGetTotalEnergyConsumption", gpu=1, delay_ms=5_000, times=1)
+
+    assert reader.sample()[node.stub.uuid(1)] == {"err": 10}
+    assert writer.ask("reset *").startswith(f"err 10 {node.stub.uuid(1)} ")
+    assert node.stub.locked_mhz(1) == (345, 1200)
+
+    until(lambda: writer.ask("ping") == "ok" and node.stub.at_default(), "the reset has happened")
+
+
 def test_nvml_that_does_not_start_leaves_the_broker_answering(node: LoneNode) -> None:
     """nvmlInit hangs: ping is answered meanwhile, hello gets code 10 at its deadline, and works once init does."""
     node.serve(gpus="0")
