@@ -143,10 +143,16 @@ class UpdateTracker:
     def _known_already(self, marker: Marker) -> bool:
         """Whether a begin belongs to an occurrence that is there already; heals lost ends on the way."""
         running = self._running()
-        for occurrence in [o for o in running if o.phase == marker.phase and marker.sender in o.open_senders]:
+        same = [o for o in running if o.phase == marker.phase and o.open_senders]
+        for occurrence in same:
+            own = marker.sender in occurrence.open_senders
             if occurrence.carried:
-                self.odd["missing_end"] += 1
-                running.remove(occurrence)
+                # Nobody begins a phase while the one before still runs, be it under another name.
+                if own or not occurrence.fits(marker) or marker.sender not in self._labels:
+                    self.odd["missing_end"] += 1
+                    running.remove(occurrence)
+            elif not own:
+                continue
             elif self._end_was_lost(occurrence, marker.sender):
                 self.odd["missing_end"] += 1
             elif occurrence.fits(marker):
