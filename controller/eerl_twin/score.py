@@ -45,9 +45,12 @@ class RunScore:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Many runs of one policy. ``oracle_share`` is a ratio of sums in which a violating run saved nothing."""
+    """Many runs of one policy on a group of worlds: a mode, a preset, or all.
 
-    mode: str
+    ``oracle_share`` is a ratio of sums in which a violating run saved nothing.
+    """
+
+    group: str
     policy: str
     runs: int
     energy_saving: float
@@ -152,23 +155,23 @@ def _score(
     )
 
 
-def rows(scores: Iterable[RunScore], *, max_loss: float = 0.02) -> list[Row]:
-    """One row by mode and policy, then one by policy over all modes (``all``)."""
+def rows(scores: Iterable[RunScore], *, max_loss: float = 0.02, by_world: bool = False) -> list[Row]:
+    """One row by mode (or by world) and policy, then one by policy over all (``all``)."""
     groups: dict[tuple[str, str], list[RunScore]] = {}
     for item in scores:
-        groups.setdefault((item.mode, item.policy), []).append(item)
+        groups.setdefault((item.world if by_world else item.mode, item.policy), []).append(item)
         groups.setdefault(("all", item.policy), []).append(item)
     order = sorted(groups, key=lambda key: (key[0] == "all", key[0]))
-    return [_row(mode, policy, groups[mode, policy], max_loss) for mode, policy in order]
+    return [_row(group, policy, groups[group, policy], max_loss) for group, policy in order]
 
 
-def _row(mode: str, policy: str, scores: Sequence[RunScore], max_loss: float) -> Row:
+def _row(group: str, policy: str, scores: Sequence[RunScore], max_loss: float) -> Row:
     broken = [item.throughput_change < -max_loss for item in scores]
     oracle = sum(item.oracle_energy_saving for item in scores)
     kept = sum(item.energy_saving for item, is_so in zip(scores, broken, strict=True) if not is_so)
     locked = [item for item in scores if item.afterlock_energy_saving is not None]
     return Row(
-        mode=mode,
+        group=group,
         policy=policy,
         runs=len(scores),
         energy_saving=fmean(item.energy_saving for item in scores),
@@ -203,7 +206,7 @@ def as_json(made: Sequence[Row], scores: Sequence[RunScore], about: dict[str, An
 def as_markdown(made: Sequence[Row]) -> str:
     """The rows as a table; savings and changes in percent."""
     head = (
-        "| mode | policy | runs | saving % | throughput % | after lock: saving % | throughput % | share of oracle "
+        "| worlds | policy | runs | saving % | throughput % | after lock: saving % | throughput % | share of oracle "
         "| violations (bound) | worst loss % | locked | updates until lock | clock changes |"
     )
     lines = [head, "|" + "---|" * (head.count("|") - 1)]
@@ -211,7 +214,7 @@ def as_markdown(made: Sequence[Row]) -> str:
         share = "" if row.oracle_share is None else f"{row.oracle_share:.2f}"
         until = "" if row.updates_until_lock is None else f"{row.updates_until_lock:.0f}"
         lines.append(
-            f"| {row.mode} | {row.policy} | {row.runs} | {_percent(row.energy_saving)} "
+            f"| {row.group} | {row.policy} | {row.runs} | {_percent(row.energy_saving)} "
             f"| {_percent(row.throughput_change)} | {_percent(row.afterlock_energy_saving)} "
             f"| {_percent(row.afterlock_throughput_change)} | {share} "
             f"| {row.violations} ({row.violation_bound:.3f}) | {_percent(row.worst_loss)} | {row.locked_runs} "

@@ -39,6 +39,7 @@ def test_two_policies_meet_the_same_work_and_the_same_governor(mode: ExecutionMo
     assert lowered.governor_elapsed_s == governor.elapsed_s
     assert lowered.governor_energy_j == governor.energy_j
     assert [r.valid_tokens for r in lowered.records] == [r.valid_tokens for r in governor.records]
+    assert None in [r.valid_tokens for r in governor.records]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -311,3 +312,16 @@ def test_late_records_come_in_order_and_lost_ones_never(mode: ExecutionMode) -> 
     assert seen == sorted(set(seen))
     assert 150 < len(seen) < 200
     assert len(run.records) == 200
+
+
+def test_stale_responses_cost_reward_where_told() -> None:
+    """Reward falls by the cost of each update of policy age, and by nothing where it is free."""
+    base = world(ExecutionMode.ASYNC_INFLIGHT, max_policy_age=3)
+
+    free, dear = (
+        simulate(replace(base, staleness_cost=cost), FixedPlan(), 40, 3).records for cost in (0.0, 0.01)
+    )
+
+    for one, other in zip(free, dear, strict=True):
+        assert one.reward is not None and other.reward is not None and one.policy_age_max is not None
+        assert one.reward - other.reward == pytest.approx(0.01 * one.policy_age_max)
