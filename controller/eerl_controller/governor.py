@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from eerl_controller.arrivals import Arrivals
 from eerl_controller.quantity import (
     MIN_REFERENCES,
     WHOLE,
     QuantityModel,
     expected_phases,
     features,
+    fit_overlapping,
     fit_quantity,
     has_phases,
 )
@@ -97,7 +99,9 @@ class GovernorModel:
         self.phases = phases
         self.time = time
         self.energy = energy
-        self._ranges = _ranges(self.references)
+        #: Drained updates whose arrivals are known: what a slower pool would have cost them.
+        self.arrivals = Arrivals(time, self.references) if time.overlapping else None
+        self._ranges = _ranges(self.references, mode)
         self._other = _other_phases(self.references, phases)
 
     @classmethod
@@ -120,7 +124,8 @@ class GovernorModel:
         if len(whole) < MIN_REFERENCES:
             return None
         kept = [item for item, out in zip(whole, stragglers(whole, mode), strict=True) if not out]
-        time = fit_quantity(kept, phases, mode, energy=False)
+        time = fit_overlapping(kept, mode) if mode is ExecutionMode.ASYNC_DRAINED else None
+        time = time or fit_quantity(kept, phases, mode, energy=False)
         if time is None:
             return None
         return cls(mode, kept, phases, time, fit_quantity(kept, phases, mode, energy=True))
@@ -158,7 +163,7 @@ class GovernorModel:
         phases = {
             name: PhaseRecord(elapsed_s=value, energy_j=joules.get(name))
             for name, value in seconds.items()
-            if name != WHOLE
+            if name != WHOLE and not self.time.overlapping
         }
         phases.update({name: item for name, item in self._other.items() if name in totals})
         for name in ("checkpoint", "validation"):
@@ -175,11 +180,10 @@ class GovernorModel:
         )
 
 
-def _ranges(references: Sequence[Observation]) -> dict[str, tuple[float, float]]:
-    """Lowest and highest log(1 + count) by feature, for features that every reference knows."""
-    names = [
-        name for name in ("generated", "longest", "valid") if all(name in item.counts for item in references)
-    ]
+def _ranges(references: Sequence[Observation], mode: ExecutionMode) -> dict[str, tuple[float, float]]:
+    """Lowest and highest log(1 + count) by feature of the mode, for features that every reference knows."""
+    wanted = features(WHOLE, mode, [item.counts for item in references])
+    names = [name for name in wanted if all(name in item.counts for item in references)]
     logs = {name: [math.log1p(item.counts[name]) for item in references] for name in names}
     return {name: (min(values), max(values)) for name, values in logs.items()}
 

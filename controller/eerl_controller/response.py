@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
+
+from eerl_controller.arrivals import Arrivals
 
 #: The least share of a phase's time taken to be bound by the clock: a noisy trial may show a gain that cannot be.
 MIN_CLOCK_BOUND = 0.01
@@ -44,6 +47,41 @@ class Response:
         """Predicted added energy at x; negative is a saving."""
         power = 1.0 - self.dynamic * _power_drop(x)
         return self.energy_share * ((1.0 + self.clock_bound * x) * power - 1.0)
+
+
+class Curve(Protocol):
+    """Added time and energy, as fractions of the governor's whole update, by x = ceiling/clock - 1."""
+
+    def added_time(self, x: float) -> float:
+        """Predicted added time at x."""
+        ...
+
+    def added_energy(self, x: float) -> float:
+        """Predicted added energy at x; negative is a saving."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Overlapped:
+    """A pool's own response, of whose added time only that shows which the other pool does not hide.
+
+    ``other_ratio`` is how many times as long the other pool takes to arrive, for its own clock.
+    """
+
+    own: Response
+    arrivals: Arrivals
+    axis: int
+    other_ratio: float = 1.0
+
+    def added_time(self, x: float) -> float:
+        """Predicted added time at x, the other pool's included, by replaying the governor's arrivals."""
+        ratio = 1.0 + self.own.added_time(x)
+        ratios = (ratio, self.other_ratio) if self.axis == 0 else (self.other_ratio, ratio)
+        return self.arrivals.added_time(*ratios)
+
+    def added_energy(self, x: float) -> float:
+        """Predicted added energy at x; negative is a saving."""
+        return self.own.added_energy(x)
 
 
 def _power_drop(x: float) -> float:

@@ -9,7 +9,7 @@ from eerl_controller.governor import GovernorModel
 from eerl_controller.quantity import QuantityModel
 from eerl_controller.records import ClockGrid
 from eerl_controller.references import References
-from eerl_controller.search import Shares
+from eerl_controller.rounds import Shares
 from eerl_controller.work import GENERATION_PHASES, TRAINING_PHASES
 
 #: An achieved clock this near the governor's is the governor's: the mean over busy samples has edges in it.

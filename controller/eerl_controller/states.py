@@ -60,7 +60,9 @@ class State(Enum):
 #: The legal changes of state. Staying in a state is always legal. README's diagram is drawn from this table.
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.CALIBRATION: frozenset({State.SEARCH, State.CONFIRMATION, State.SUSPENDED, State.FAILED}),
-    State.SEARCH: frozenset({State.CONFIRMATION, State.REMEASURE, State.SUSPENDED, State.FAILED}),
+    State.SEARCH: frozenset(
+        {State.CONFIRMATION, State.LOCKED, State.REMEASURE, State.SUSPENDED, State.FAILED}
+    ),
     State.CONFIRMATION: frozenset(
         {State.LOCKED, State.SEARCH, State.REMEASURE, State.SUSPENDED, State.FAILED}
     ),
