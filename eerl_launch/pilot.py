@@ -55,6 +55,7 @@ class Pilot:
         self._last_label: int | None = None
         self._first_begin_s: float | None = None
         self._held_in_update = False
+        self._broken = False
         self.not_honoured: Callable[[], bool] = lambda: False
 
     @property
@@ -101,15 +102,29 @@ class Pilot:
 
     def _ready_controller(self) -> None:
         """Make the controller if it can be made; a first plan with clocks waits for a generation begin."""
-        if self._controller is not None:
+        if self._controller is not None or self._broken:
             return
-        self._controller = self._make_controller()
+        try:
+            self._controller = self._make_controller()
+        except Exception as error:
+            self._give_up(error)
         if self._controller is None:
             return
         if self._controller.plan.is_governor:
             self._steering.adopt(self._controller.plan, 0.0)  # which is how things have been so far
         else:
             self._next_plan = self._controller.plan
+
+    def _give_up(self, error: Exception) -> None:
+        """A fault of the controller's own: clocks go home, measuring goes on, the job does not notice."""
+        self._broken, self._controller, self._next_plan = True, None, None
+        self._steering.off_reason = f"the controller failed: {error!r}"
+        self._voice.log("event", kind="control_off", text=self._steering.off_reason)
+        self._voice.say_once(
+            "controller",
+            f"the controller failed ({error!r}): clocks go back to the governor, measuring goes on; "
+            "please report this with the run's ledger",
+        )
 
     def _make_controller(self) -> Controller | None:
         """The controller, once all nodes are known and there is a clock table."""
@@ -226,7 +241,11 @@ class Pilot:
     def _log_update(self, update: Update, built: Built) -> None:
         record = built.record
         controller = self._controller
-        prediction = controller.governor_prediction(record) if controller is not None else None
+        prediction = None
+        try:
+            prediction = controller.governor_prediction(record) if controller is not None else None
+        except Exception as error:
+            self._give_up(error)
         usable, reason = True, None
         if not update.begun("training"):
             usable, reason = False, "no training phase in this update"
@@ -270,6 +289,9 @@ class Pilot:
             self._voice.log(
                 "event", kind="warning", text=f"the controller passed over update {record.update}: {error}"
             )
+            return
+        except Exception as error:
+            self._give_up(error)
             return
         if (plan.plan_id, plan.reason, controller.state) != before:
             self._log_plan(controller, plan)
