@@ -175,8 +175,13 @@ class Controlled(Strategy):
 
     def _responses(self) -> tuple[Curve | None, Curve | None] | None:
         """How either clock answers, for monitoring; None before any search."""
-        search = self._with_arrivals()
-        return (search.response(0), search.response(1)) if search else None
+        if self._with_arrivals() is None:
+            return None
+        curves: list[Curve | None] = []
+        for axis in (0, 1):
+            rounds = [item for item in (self._search, self._finished) if item and item.changes(axis)]
+            curves.append(rounds[0].response(axis) if rounds else None)
+        return curves[0], curves[1]
 
     # -- governor for now --------------------------------------------------------------------------------------
 

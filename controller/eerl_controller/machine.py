@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from eerl_controller.colocated import ColocatedSync
+from eerl_controller.controlled import Controlled
+from eerl_controller.disaggregated import DisaggregatedSync
+from eerl_controller.drained import AsyncDrained
 from eerl_controller.governor import GovernorPrediction
 from eerl_controller.records import ClockGrid, ClockPlan, ExecutionMode, RecordError, UpdateRecord
 from eerl_controller.references import References
@@ -30,8 +33,13 @@ def _strategy(settings: Settings, mode: ExecutionMode, grid: ClockGrid, referenc
         return measure_only(Reason.POLICY_GOVERNOR, "policy governor: measuring only")
     if settings.policy == "fixed":
         return fixed(settings, grid)
-    if mode is ExecutionMode.COLOCATED_SYNC:
-        return ColocatedSync(settings, grid, references)
+    controlled: dict[ExecutionMode, type[Controlled]] = {
+        ExecutionMode.COLOCATED_SYNC: ColocatedSync,
+        ExecutionMode.DISAGGREGATED_SYNC: DisaggregatedSync,
+        ExecutionMode.ASYNC_DRAINED: AsyncDrained,
+    }
+    if mode in controlled:
+        return controlled[mode](settings.for_mode(mode), grid, references)
     return measure_only(Reason.MODE_NOT_SUPPORTED, f"mode {mode.value} is not controlled yet: measuring only")
 
 
@@ -44,7 +52,7 @@ class Controller:
         self.grid = grid
         #: Kept for snapshots: nothing in synchronous control is drawn by lot.
         self.seed = seed
-        self._references = References(mode, settings.reference_window)
+        self._references = References(mode, settings.for_mode(mode).reference_window)
         self._strategy = _strategy(settings, mode, grid, self._references)
         self._saving = RunningSaving()
         self._seen = 0

@@ -80,6 +80,14 @@ class Round:
         return cls((generation_step, training_step), (generation, training), held, reference)
 
 
+def pool_round(
+    axis: int, step_mhz: int, start: float, held: Pair, reference: Comparison | None = None
+) -> Round:
+    """A round over the clock of one pool, generation (axis 0) or training (axis 1), from this fraction on."""
+    steps = (step_mhz, None) if axis == 0 else (None, step_mhz)
+    return Round(steps, (start, start), held, reference)
+
+
 #: The round's own setting: nothing changed but what is held.
 HELD = Levels(0, 0)
 

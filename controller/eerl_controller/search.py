@@ -52,10 +52,14 @@ class Search:
         """Whether any clock lies below a ceiling."""
         return any(self._axes)
 
+    def changes(self, axis: int) -> bool:
+        """Whether this round changes the clock of generation (axis 0) or training (axis 1)."""
+        return self.round.steps_mhz[axis] is not None
+
     @property
     def _axis(self) -> int | None:
         """The only clock that this round changes; None when it changes both."""
-        changed = [axis for axis, step in enumerate(self.round.steps_mhz) if step is not None]
+        changed = [axis for axis in (0, 1) if self.changes(axis)]
         return changed[0] if len(changed) == 1 else None
 
     @property

@@ -86,6 +86,10 @@ class Reason(Enum):
     MISSING_COUNTS = "missing_counts"
     #: Records come without (complete) energy: nothing can be judged.
     MISSING_ENERGY = "missing_energy"
+    #: Records do not tell when both pools arrive at the rendezvous (drained updates): nothing can be searched.
+    MISSING_ARRIVALS = "missing_arrivals"
+    #: Records do not tell how busy both pools are (in-flight updates): it is not known which to search first.
+    MISSING_BUSY = "missing_busy"
     #: A setting is tried.
     TRIAL = "trial"
     #: Governor updates between two trials.

@@ -68,7 +68,7 @@ class Trials(Controlled):
             )
             return
         self._search, self._last, self._experiment = search, None, None
-        self._confirmed = None
+        self._confirmed = self._finished = None
         self._lock.let_go()
         # Updates that just calibrated or re-measured the governor are the observation before the first trial.
         bracketed = self.book.pair.is_governor
@@ -285,7 +285,7 @@ class Trials(Controlled):
             self._enter(State.CALIBRATION, GOVERNOR, Reason.CALIBRATING, "more governor updates are needed")
         elif self._lock.pair is not None:
             self._rejudge(self._lock.pair, evidence)
-        elif self._search is not None and self._search.trials:
+        elif self._search is not None and (self._search.trials or self._confirmed):
             self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, "the governor was measured again")
             self._next_trial(evidence)
         else:

@@ -271,9 +271,7 @@ def test_measuring_only_never_wishes_for_a_clock() -> None:
     assert controller.governor_prediction(truth.records[-1]) is not None
 
 
-@pytest.mark.parametrize(
-    "mode", [ExecutionMode.DISAGGREGATED_SYNC, ExecutionMode.ASYNC_DRAINED, ExecutionMode.ASYNC_INFLIGHT]
-)
+@pytest.mark.parametrize("mode", [ExecutionMode.ASYNC_INFLIGHT])
 def test_modes_that_are_not_controlled_yet_measure_and_say_so(mode: ExecutionMode) -> None:
     """The governor runs, its prediction is there, the reason is plain."""
     controller, job = Controller(Settings(), mode, QUIET.grid), Job(QUIET, 1)
