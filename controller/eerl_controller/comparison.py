@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from eerl_controller.arrivals import Arrivals
 from eerl_controller.clocks import GOVERNOR, Pair
 from eerl_controller.governor import STRAGGLER_FLOOR, STRAGGLER_SD, GovernorModel
+from eerl_controller.overlap import Overlap
 from eerl_controller.quantity import QuantityModel, has_phases
 from eerl_controller.work import GENERATION_PHASES, TRAINING_PHASES, Observation
 
@@ -177,29 +177,24 @@ def _change(
 
 
 def _overlapping_change(
-    arrivals: Arrivals, timed: Sequence[Observation], pair: Pair, whole: Change, whole_se: float
+    overlap: Overlap, timed: Sequence[Observation], pair: Pair, whole: Change, whole_se: float
 ) -> tuple[Change, float, tuple[float | None, float | None]]:
     """Added time of drained updates by pool, its standard error, and the pools' slowdowns.
 
     ``whole`` is the change of the whole update against its prediction; only what training alone slowed is
     replayed instead.
     """
-    found = [arrivals.slowdown(axis, timed) for axis in (0, 1)]
-    generation, training = found
+    generation, training = (overlap.slowdown(axis, timed) for axis in (0, 1))
     if generation is None or training is None:
         return whole, whole_se, (None, None)
-    added_generation = arrivals.added_time(generation.ratio, 1.0)
     if pair.generation_mhz is None and pair.training_mhz is not None:
-        added = arrivals.added_time(1.0, training.ratio)
-        later = arrivals.added_time(1.0, training.ratio + training.se)
-        change = Change(0.0, added, arrivals.added_rest(timed))
+        added = overlap.added_time(1.0, training.ratio)
+        later = overlap.added_time(1.0, training.ratio + training.se)
+        change = Change(0.0, added, overlap.added_rest(timed))
         return change, max(later - added, training.se / len(timed)), (1.0, training.ratio)
-    # The part of each pool: alone, and then with the other; what neither explains is the rest.
-    both = arrivals.added_time(generation.ratio, training.ratio)
-    added_training = arrivals.added_time(1.0, training.ratio)
-    alone = max(added_generation, 0.0) + max(added_training, 0.0)
-    share = max(added_generation, 0.0) / alone if alone > 0.0 else 0.5
-    change = Change(share * both, (1.0 - share) * both, whole.total - both)
+    # What the pools' own slowdowns do not explain is the rest.
+    parts = overlap.parts(generation.ratio, training.ratio)
+    change = Change(*parts, whole.total - sum(parts))
     return change, whole_se, (generation.ratio, training.ratio)
 
 
@@ -238,8 +233,8 @@ def compare(
     n = len(model.references)
     time_se = model.time.residual_sd * math.sqrt(1.0 / len(timed) + 1.0 / n)
     slowdowns: tuple[float | None, float | None] = (None, None)
-    if model.arrivals is not None:
-        added_time, time_se, slowdowns = _overlapping_change(model.arrivals, timed, pair, added_time, time_se)
+    if model.overlap is not None:
+        added_time, time_se, slowdowns = _overlapping_change(model.overlap, timed, pair, added_time, time_se)
     return Comparison(
         added_time=added_time,
         added_energy=added_energy,

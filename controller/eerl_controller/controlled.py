@@ -166,16 +166,16 @@ class Controlled(Strategy):
         self._finished, self._search, self._levels = self._search, following, None
         self._between_trials(f"{pair} confirmed, now the other pool: {comparison}")
 
-    def _with_arrivals(self) -> Search | None:
+    def _with_overlap(self) -> Search | None:
         """The search, knowing what the references know now of how pools wait for each other."""
         for search in (self._search, self._finished):
             if search is not None:
-                search.arrivals = self._model.arrivals
+                search.overlap = self._model.overlap
         return self._search
 
     def _responses(self) -> tuple[Curve | None, Curve | None] | None:
         """How either clock answers, for monitoring; None before any search."""
-        if self._with_arrivals() is None:
+        if self._with_overlap() is None:
             return None
         curves: list[Curve | None] = []
         for axis in (0, 1):

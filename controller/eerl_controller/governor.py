@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from eerl_controller.arrivals import Arrivals
+from eerl_controller.overlap import fit_overlap
 from eerl_controller.quantity import (
     MIN_REFERENCES,
     WHOLE,
@@ -99,8 +99,8 @@ class GovernorModel:
         self.phases = phases
         self.time = time
         self.energy = energy
-        #: Drained updates whose arrivals are known: what a slower pool would have cost them.
-        self.arrivals = Arrivals(time, self.references) if time.overlapping else None
+        #: Asynchronous updates: what a slower pool would have cost them; None where that is not known.
+        self.overlap = fit_overlap(self.references, mode)
         self._ranges = _ranges(self.references, mode)
         self._other = _other_phases(self.references, phases)
 

@@ -65,6 +65,12 @@ def features(term: str, mode: ExecutionMode, rows: Sequence[Mapping[str, float]]
     return ("generated", "longest", "valid")
 
 
+def pool_features(term: str, mode: ExecutionMode, rows: Sequence[Mapping[str, float]]) -> tuple[str, ...]:
+    """The counts that a pool's seconds depend on: its phase's, but in-flight no response ends with the update."""
+    names = features(term, mode, rows)
+    return names[:1] if mode is ExecutionMode.ASYNC_INFLIGHT else names
+
+
 def expected_phases(observations: Sequence[Observation], mode: ExecutionMode) -> tuple[str, ...]:
     """The phases with a fitted term: run in most governor updates, and not all of them unknown."""
     if mode not in _SYNCHRONOUS:
@@ -125,7 +131,7 @@ def fit_overlapping(observations: Sequence[Observation], mode: ExecutionMode) ->
         return None
     rows = [item.counts for item, _ in met]
     terms = {
-        name: fit_log_linear(features(name, mode, rows), rows, [arrivals[axis] for _, arrivals in met])
+        name: fit_log_linear(pool_features(name, mode, rows), rows, [arrivals[axis] for _, arrivals in met])
         for axis, name in enumerate(("generation", "training"))
     }
     rest = max(median(item.elapsed_s - max(arrivals) for item, arrivals in met), 0.0)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from eerl_controller.arrivals import Arrivals
+from eerl_controller.overlap import Overlap
 
 #: The least share of a phase's time taken to be bound by the clock: a noisy trial may show a gain that cannot be.
 MIN_CLOCK_BOUND = 0.01
@@ -69,15 +69,15 @@ class Overlapped:
     """
 
     own: Response
-    arrivals: Arrivals
+    overlap: Overlap
     axis: int
     other_ratio: float = 1.0
 
     def added_time(self, x: float) -> float:
-        """Predicted added time at x, the other pool's included, by replaying the governor's arrivals."""
+        """Predicted added time at x, the other pool's included, by replaying the governor's updates."""
         ratio = 1.0 + self.own.added_time(x)
         ratios = (ratio, self.other_ratio) if self.axis == 0 else (self.other_ratio, ratio)
-        return self.arrivals.added_time(*ratios)
+        return self.overlap.added_time(*ratios)
 
     def added_energy(self, x: float) -> float:
         """Predicted added energy at x; negative is a saving."""

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eerl_controller.arrivals import Arrivals
 from eerl_controller.clocks import Pair
 from eerl_controller.comparison import Change, Comparison, pooled
+from eerl_controller.overlap import Overlap
 from eerl_controller.response import Curve, Overlapped, fit_response
 from eerl_controller.rounds import HELD, Levels, Round, Shares, Trial, lattice
 from eerl_controller.settings import Settings
@@ -44,8 +44,8 @@ class Search:
             for ceiling, step in zip(ceilings_mhz, self.round.steps_mhz, strict=True)
         )
         self.trials: list[Trial] = []
-        #: With drained updates: how waiting hides added time. Belongs to the references, so it is not remembered.
-        self.arrivals: Arrivals | None = None
+        #: Asynchronous: how waiting hides added time. Belongs to the references, so it is not remembered.
+        self.overlap: Overlap | None = None
 
     @property
     def has_settings(self) -> bool:
@@ -138,12 +138,12 @@ class Search:
         base = self._base
         base_energy = self._own(base.added_energy, axis) if base else 0.0
         energies = [self._own(trial.comparison.added_energy, axis) - base_energy for trial in words]
-        if self.arrivals is not None and self._axis == axis:
+        if self.overlap is not None and self._axis == axis:
             # The pool's own slowdown is measured; the replay says how much of it shows.
             slower = [(trial.comparison.slowdowns[axis] or 1.0) - 1.0 for trial in words]
             own = fit_response(xs, slower, energies, weights, 1.0, energy_share)
             other = (self.round.reference.slowdowns[1 - axis] if self.round.reference else None) or 1.0
-            return Overlapped(own, self.arrivals, axis, other)
+            return Overlapped(own, self.overlap, axis, other)
         base_time = self._base_time(axis)
         return fit_response(
             xs,
@@ -163,7 +163,7 @@ class Search:
     def _base_time(self, axis: int) -> float:
         """Added time of what an earlier round confirmed, where the responses come on top of it."""
         reference = self.round.reference
-        return self._own(reference.added_time, axis) if reference and self.arrivals is None else 0.0
+        return self._own(reference.added_time, axis) if reference and self.overlap is None else 0.0
 
     def _words(self) -> dict[Levels, Comparison]:
         """All that is known of each tried setting."""

@@ -116,7 +116,7 @@ class Trials(Controlled):
         return compare(self._model, experiment.evidence(self._model), experiment.pair)
 
     def _next_trial(self, evidence: Evidence) -> None:
-        search = self._with_arrivals()
+        search = self._with_overlap()
         levels = search.next() if search is not None and self._has_room(evidence) else None
         if search is None or levels is None:
             self._confirm_best()
@@ -187,7 +187,7 @@ class Trials(Controlled):
             self._go_on(pair, comparison, evidence)
             return
         # Between what failed and the next passing setting there may be a better one than that.
-        search = self._with_arrivals()
+        search = self._with_overlap()
         more = search is not None and self._has_room(evidence) and search.next() is not None
         if self._search is not None and self._search.passing() and not more:
             self._confirm_best()
