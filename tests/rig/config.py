@@ -23,7 +23,6 @@ class Spec:
     prolog_flags: str = "Alloc"
     prolog: str = ""  # text of a site's own Prolog script
     epilog: str = ""
-    proctrack: str = "linuxproc"
     shards: int = 0  # per node; 0: no shard gres
     cpus: int = 16
     kill_wait_s: int = 5
@@ -68,7 +67,7 @@ SlurmctldLogFile={base}/log/slurmctld.log
 SlurmdLogFile={base}/log/%n.log
 SlurmdDebug=verbose
 PlugStackConfig={base}/etc/plugstack.conf
-ProctrackType=proctrack/{spec.proctrack}
+ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 JobCompType=jobcomp/filetxt
