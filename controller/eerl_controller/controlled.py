@@ -102,7 +102,14 @@ class Controlled(Strategy):
     def _has_room(self, evidence: Evidence) -> bool:
         """Whether enough of the job is left for something new."""
         typical_s = median(item.elapsed_s for item in self._model.references)
-        return has_room(evidence.record, typical_s, self._settings)
+        return has_room(evidence.record, typical_s, self._cost_updates)
+
+    @property
+    def _cost_updates(self) -> int:
+        """Updates of a trial, its confirmation and the governor's around them."""
+        settings = self._settings
+        cost = settings.trial_updates + settings.bracket_updates + settings.confirmation_updates
+        return cost + 3 * settings.settle_updates
 
     # -- calibration -------------------------------------------------------------------------------------------
 

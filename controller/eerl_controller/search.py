@@ -95,12 +95,12 @@ class Search:
 
     def passing(self) -> list[Levels]:
         """Settings that pass on all their trials and failed no confirmation, lowest energy per token first."""
-        failed = {t.levels for t in self.trials if t.confirming and not self._passes(t.comparison)}
+        failed = {t.levels for t in self.trials if t.confirming and not self.would_pass(t.comparison)}
         words = {levels: word for levels, word in self._words().items() if levels not in failed}
-        good = [levels for levels, word in words.items() if self._passes(word)]
+        good = [levels for levels, word in words.items() if self.would_pass(word)]
         return sorted(good, key=lambda levels: words[levels].energy_change)
 
-    def _passes(self, word: Comparison) -> bool:
+    def would_pass(self, word: Comparison) -> bool:
         """Algorithm 1's rule; after an earlier round, with no more energy than what that one confirmed."""
         reference = self.round.reference
         most = reference.energy_change if reference else 0.0
@@ -136,8 +136,8 @@ class Search:
         xs = [self._x(axis, trial.levels[axis]) for trial in words]
         weights = [float(trial.comparison.updates) for trial in words]
         base = self._base
-        base_energy = self._own(base.added_energy, axis) if base else 0.0
-        energies = [self._own(trial.comparison.added_energy, axis) - base_energy for trial in words]
+        base_energy = self._own_energy(base, axis) if base else 0.0
+        energies = [self._own_energy(trial.comparison, axis) - base_energy for trial in words]
         if self.overlap is not None and self._axis == axis:
             # The pool's own slowdown is measured; the replay says how much of it shows.
             slower = [(trial.comparison.slowdowns[axis] or 1.0) - 1.0 for trial in words]
@@ -155,10 +155,17 @@ class Search:
         )
 
     def _own(self, change: Change, axis: int) -> float:
-        """The part of a change that a clock answers for: its phases', or all of it when it is the only one."""
+        """The part of an added time that a clock answers for: its phases', or both when it is the only one."""
         if self._axis is None:
             return (change.generation, change.training)[axis]
         return change.total - change.rest if axis == self._axis else 0.0
+
+    def _own_energy(self, word: Comparison, axis: int) -> float:
+        """The same of an added energy; a round over one clock answers for all of it."""
+        change = word.added_energy
+        if self._axis is None:
+            return (change.generation, change.training)[axis]
+        return change.total if axis == self._axis else 0.0
 
     def _base_time(self, axis: int) -> float:
         """Added time of what an earlier round confirmed, where the responses come on top of it."""
@@ -201,7 +208,7 @@ class Search:
             if deeper and self._clearly_slow(word):
                 return False
             shallower = levels.generation <= tried.generation and levels.training <= tried.training
-            if tried != HELD and shallower and self._passes(word):
+            if tried != HELD and shallower and self.would_pass(word):
                 return False
         return True
 
@@ -213,7 +220,7 @@ class Search:
             for levels, word in words.items()
             if times.count(levels) == 1
             and word.energy_change < self._least() - self._settings.min_gain
-            and not self._passes(word)
+            and not self.would_pass(word)
             and not self._clearly_slow(word)
         ]
         return min(unlucky)[1] if unlucky else None
@@ -244,7 +251,7 @@ class Search:
         total = sum(trial.comparison.updates for trial in words)
         time = sum(trial.comparison.updates * trial.comparison.added_time.rest for trial in words)
         energy = sum(trial.comparison.updates * trial.comparison.added_energy.rest for trial in words)
-        return time / total, energy / total
+        return time / total, energy / total if self._axis is None else 0.0
 
     def _least(self) -> float:
         """The energy change that any setting has to beat: the governor's 0, or an earlier round's."""
@@ -263,7 +270,7 @@ class Search:
     def _base_energy(self) -> float:
         """The energy change of the setting that all others are built upon, without the rest's."""
         base = self._base
-        return sum(self._own(base.added_energy, axis) for axis in (0, 1)) if base else 0.0
+        return sum(self._own_energy(base, axis) for axis in (0, 1)) if base else 0.0
 
     def _lower(self, words: Mapping[Levels, Comparison]) -> Levels | None:
         """The open setting near what was tried that promises most, if it promises enough."""

@@ -179,7 +179,16 @@ class Settings:
         if mode is ExecutionMode.ASYNC_INFLIGHT:
             updates = self.async_inflight_calibration_updates
             window = max(self.reference_window, updates)
-            return replace(self, calibration_updates=updates, reference_window=window)
+            step_mhz = self.async_first_step_mhz
+            return replace(
+                self,
+                calibration_updates=updates,
+                reference_window=window,
+                feedback_step_mhz=step_mhz,
+                feedback_large_step_mhz=step_mhz,
+                # A gain below half the error that blocks are made for would be noise.
+                min_gain=max(self.min_gain, self.async_inflight_standard_error / 2.0),
+            )
         return self
 
     def to_dict(self) -> dict[str, Any]:

@@ -94,6 +94,8 @@ class Reason(Enum):
     TRIAL = "trial"
     #: Governor updates between two trials.
     BETWEEN_TRIALS = "between_trials"
+    #: A governor block after locking, for continued comparison (in-flight updates).
+    GOVERNOR_BLOCK = "governor_block"
     #: The best setting is tried on fresh updates.
     CONFIRMING = "confirming"
     #: A lower setting that monitoring found margin for is tried on fresh updates.
@@ -128,5 +130,3 @@ class Reason(Enum):
     POLICY_GOVERNOR = "policy_governor"
     #: The policy is ``fixed``.
     POLICY_FIXED = "policy_fixed"
-    #: This execution mode is not controlled yet.
-    MODE_NOT_SUPPORTED = "mode_not_supported"
