@@ -11,8 +11,9 @@ around it has the standard error
 
     SE(n) = sqrt(V(n) + V(n) / 2).
 
-Correlation between the blocks would only lower it. The block length is the shortest of 3, 6 and 12 whose standard
-error, of time and of energy, is at most 2 %; 12 when none is.
+Correlation between the blocks would only lower it. Within a block it is often negative: what one update leaves
+undone the next has to do, so that a block varies less than its updates. The block length is the shortest of 3, 6
+and 12 whose standard error, of time and of energy, is at most 2 %; 12 when none is.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
+from eerl_controller.clocks import Pair
 from eerl_controller.comparison import Change, Comparison, without_stragglers
 from eerl_controller.governor import GovernorModel
 from eerl_controller.quantity import QuantityModel
@@ -31,7 +33,8 @@ from eerl_controller.work import Observation
 
 #: Block lengths in updates (Table 3).
 BLOCK_UPDATES = (3, 6, 12)
-#: An estimated correlation beyond this would make any block useless; 45 updates cannot tell it from a drift.
+#: Correlations beyond this, of either sign, are taken as this: 45 updates cannot tell them from a drift, or from
+#: a perfect alternation that would make any two updates enough.
 MOST_CORRELATION = 0.95
 
 
@@ -67,7 +70,7 @@ def estimate_noise(quantity: QuantityModel, values: Sequence[tuple[float, Observ
     # A short series looks less correlated than it is, by (1 + 3 r) / n to first order (Kendall).
     correlation = lagged / square
     correlation += (1.0 + 3.0 * correlation) / n
-    return Noise(quantity.residual_sd, min(max(correlation, 0.0), MOST_CORRELATION))
+    return Noise(quantity.residual_sd, min(max(correlation, -MOST_CORRELATION), MOST_CORRELATION))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,7 @@ def compare_blocks(
     design: BlockDesign,
     candidate: Sequence[Observation],
     around: Sequence[Sequence[Observation]],
+    pair: Pair,
 ) -> Comparison | None:
     """A candidate block against the mean of the governor blocks around it, at matched work; None without evidence.
 
@@ -142,16 +146,22 @@ def compare_blocks(
         if own is None or not governor:
             return None
         added.append(math.expm1(own - fmean(governor)))
-    parts = (0.0, 0.0)
     slowdowns: tuple[float | None, float | None] = (None, None)
+    share = 0.5
     if model.overlap is not None:
         generation, training = (model.overlap.slowdown(axis, candidate) for axis in (0, 1))
         if generation is not None and training is not None:
-            parts = model.overlap.parts(generation.ratio, training.ratio)
             slowdowns = (generation.ratio, training.ratio)
+            parts = model.overlap.parts(generation.ratio, training.ratio)
+            share = parts[0] / sum(parts) if sum(parts) > 0.0 else 0.5
+    # Whatever was added, only a lowered clock can have added it.
+    if pair.training_mhz is None:
+        share = 1.0
+    elif pair.generation_mhz is None:
+        share = 0.0
     lengths = [len(block) for block in blocks]
     return Comparison(
-        added_time=Change(*parts, added[0] - sum(parts)),
+        added_time=Change(share * added[0], (1.0 - share) * added[0], 0.0),
         added_energy=Change(0.0, 0.0, added[1]),
         time_se=design.time.comparison_se(len(candidate), *lengths),
         energy_se=design.energy.comparison_se(len(candidate), *lengths),

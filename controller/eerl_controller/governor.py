@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, pstdev
 
 from eerl_controller.overlap import fit_overlap
 from eerl_controller.quantity import (
@@ -71,10 +71,27 @@ def stragglers(observations: Sequence[Observation], mode: ExecutionMode) -> list
         residuals = robust_residuals(names, [rows[i] for i in index], values)
         explained = len(index) >= 2 * OBSERVATIONS_PER_FEATURE
         floor = STRAGGLER_FLOOR if explained else UNEXPLAINED_FLOOR
-        limit = max(STRAGGLER_SD * robust_sd(residuals), floor)
+        spread = _clipped_sd(residuals) if mode is ExecutionMode.ASYNC_INFLIGHT else robust_sd(residuals)
+        limit = max(STRAGGLER_SD * spread, floor)
         for i, residual in zip(index, residuals, strict=True):
             out[i] = out[i] or abs(residual) > limit
     return out
+
+
+def _clipped_sd(residuals: Sequence[float]) -> float:
+    """Standard deviation of what lies within ``STRAGGLER_SD`` of it.
+
+    In-flight, an update that took longer is made up for by the next ones, and extra generation rounds are frequent
+    without being told: a spread blind to a large minority would cut them off, and with them what clocks cost.
+    """
+    kept = list(residuals)
+    while len(kept) >= MIN_REFERENCES:
+        spread = pstdev(kept)
+        inside = [value for value in kept if abs(value) <= STRAGGLER_SD * spread]
+        if len(inside) == len(kept) or not inside:
+            return spread
+        kept = inside
+    return robust_sd(residuals)
 
 
 def _whole(observation: Observation, energy: bool) -> float:

@@ -39,8 +39,6 @@ BLOCKS_PER_GOVERNOR = 2
 JUDGED_TOGETHER = 6
 #: Trials that a confirmation may take (Table 3).
 CONFIRMATION_TRIALS = 2
-#: A single comparison this many standard errors beyond the limit needs no second.
-CLEAR_SE = 2.0
 
 
 class AsyncInflight(PoolByPool):
@@ -152,7 +150,8 @@ class AsyncInflight(PoolByPool):
         word = None
         if self._experiment is not None and self._design is not None:
             blocks = [self._before, self._after]
-            word = compare_blocks(self._model, self._design, self._experiment.observations, blocks)
+            candidate = self._experiment
+            word = compare_blocks(self._model, self._design, candidate.observations, blocks, candidate.pair)
         self._experiment = None
         self._before, self._after = self._after, []
         self._last = word or self._last
@@ -251,12 +250,11 @@ class AsyncInflight(PoolByPool):
         self._words = [*self._words, word][-JUDGED_TOGETHER:]
         together = pooled(self._words)
         allowed = self._settings.max_throughput_loss
-        sure = len(self._words) > 1
-        short = together.loss > allowed and (sure or word.loss - CLEAR_SE * word.time_se > allowed)
-        wasteful = together.energy_change >= 0.0 and sure
-        if wasteful:
+        # Until there is as much evidence as is ever judged together, noise gets the benefit of a standard error.
+        benefit = 0.0 if len(self._words) >= JUDGED_TOGETHER else 1.0
+        if together.energy_change - benefit * together.energy_se >= 0.0:
             self._suspend(Reason.NOTHING_PAYS, f"the lock no longer saves: {together}")
-        elif short or word.loss - CLEAR_SE * word.time_se > allowed:
+        elif together.loss - benefit * together.time_se > allowed:
             raised = raise_responsible(pair, together, self._settings, self._clocks, self._ceilings)
             self._raise_to(raised, f"raised from {pair}: {together}")
         else:

@@ -65,19 +65,21 @@ class Curve(Protocol):
 class Overlapped:
     """A pool's own response, of whose added time only that shows which the other pool does not hide.
 
-    ``other_ratio`` is how many times as long the other pool takes to arrive, for its own clock.
+    ``other_ratio`` is how many times as long the other pool takes, for its own clock; ``beyond`` is added time per
+    x that the overlap does not explain.
     """
 
     own: Response
     overlap: Overlap
     axis: int
     other_ratio: float = 1.0
+    beyond: float = 0.0
 
     def added_time(self, x: float) -> float:
         """Predicted added time at x, the other pool's included, by replaying the governor's updates."""
         ratio = 1.0 + self.own.added_time(x)
         ratios = (ratio, self.other_ratio) if self.axis == 0 else (self.other_ratio, ratio)
-        return self.overlap.added_time(*ratios)
+        return self.overlap.added_time(*ratios) + self.beyond * x
 
     def added_energy(self, x: float) -> float:
         """Predicted added energy at x; negative is a saving."""
@@ -87,6 +89,14 @@ class Overlapped:
 def _power_drop(x: float) -> float:
     """The part of dynamic power that is gone at x."""
     return 1.0 - (1.0 + x) ** -2
+
+
+def slope(xs: Sequence[float], values: Sequence[float], weights: Sequence[float]) -> float:
+    """The least-squares slope of values through the origin; 0 without a positive x."""
+    sxx = sum(w * x * x for w, x in zip(weights, xs, strict=True))
+    if sxx <= 0.0:
+        return 0.0
+    return sum(w * x * value for w, x, value in zip(weights, xs, values, strict=True)) / sxx
 
 
 def fit_response(
@@ -101,11 +111,12 @@ def fit_response(
 
     Before any trial lowered this clock, its phases are taken as wholly bound by it; trials correct this.
     """
-    sxx = sum(w * x * x for w, x in zip(weights, xs, strict=True))
-    if sxx <= 0.0 or time_share <= 0.0 or energy_share <= 0.0:
+    if (
+        not any(w * x * x > 0.0 for w, x in zip(weights, xs, strict=True))
+        or min(time_share, energy_share) <= 0.0
+    ):
         return Response(time_share, energy_share, 1.0, UNKNOWN_DYNAMIC)
-    slope = sum(w * x * t for w, x, t in zip(weights, xs, added_time, strict=True)) / sxx
-    bound = max(slope / time_share, MIN_CLOCK_BOUND)
+    bound = max(slope(xs, added_time, weights) / time_share, MIN_CLOCK_BOUND)
     above = below = 0.0
     for w, x, energy in zip(weights, xs, added_energy, strict=True):
         time = 1.0 + bound * x

@@ -14,12 +14,13 @@ nothing else is left. So the lattice empties, and ``max_trials`` bounds what noi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from eerl_controller.clocks import Pair
 from eerl_controller.comparison import Change, Comparison, pooled
 from eerl_controller.overlap import Overlap
-from eerl_controller.response import Curve, Overlapped, fit_response
+from eerl_controller.response import Curve, Overlapped, fit_response, slope
 from eerl_controller.rounds import HELD, Levels, Round, Shares, Trial, lattice
 from eerl_controller.settings import Settings
 
@@ -143,7 +144,13 @@ class Search:
             slower = [(trial.comparison.slowdowns[axis] or 1.0) - 1.0 for trial in words]
             own = fit_response(xs, slower, energies, weights, 1.0, energy_share)
             other = (self.round.reference.slowdowns[1 - axis] if self.round.reference else None) or 1.0
-            return Overlapped(own, self.overlap, axis, other)
+            curve = Overlapped(own, self.overlap, axis, other)
+            # What was added beyond that, because a queue is not a sum, grows with the clock too.
+            beyond = [
+                self._own(trial.comparison.added_time, axis) - curve.added_time(x)
+                for x, trial in zip(xs, words, strict=True)
+            ]
+            return replace(curve, beyond=max(slope(xs, beyond, weights), 0.0))
         base_time = self._base_time(axis)
         return fit_response(
             xs,
@@ -203,12 +210,13 @@ class Search:
             return False
         if not all(0 <= level <= len(self._axes[i]) for i, level in enumerate(levels)):
             return False
+        passing = self.passing()
         for tried, word in words.items():
             deeper = levels.generation >= tried.generation and levels.training >= tried.training
             if deeper and self._clearly_slow(word):
                 return False
             shallower = levels.generation <= tried.generation and levels.training <= tried.training
-            if tried != HELD and shallower and self.would_pass(word):
+            if tried != HELD and shallower and tried in passing:
                 return False
         return True
 
