@@ -65,21 +65,30 @@ class Curve(Protocol):
 class Overlapped:
     """A pool's own response, of whose added time only that shows which the other pool does not hide.
 
-    ``other_ratio`` is how many times as long the other pool takes, for its own clock; ``beyond`` is added time per
-    x that the overlap does not explain.
+    ``other_ratio`` is how many times as long the other pool takes, for its own clock. What the overlap does not
+    explain is added: a ``constant`` of what the clock is lowered on top of, and ``beyond`` per x.
     """
 
     own: Response
     overlap: Overlap
     axis: int
     other_ratio: float = 1.0
+    constant: float = 0.0
     beyond: float = 0.0
 
     def added_time(self, x: float) -> float:
         """Predicted added time at x, the other pool's included, by replaying the governor's updates."""
-        ratio = 1.0 + self.own.added_time(x)
+        return self._replayed(1.0 + self.own.added_time(x)) + self.constant + self.beyond * x
+
+    def worst_time(self, x: float, known_x: float) -> float:
+        """Added time at x if work is wholly bound by the clock beyond ``known_x``, where it was last measured."""
+        ratio = 1.0 + self.own.added_time(min(x, known_x))
+        further = (1.0 + max(x, known_x)) / (1.0 + known_x)
+        return self._replayed(ratio * further) + self.constant + self.beyond * x
+
+    def _replayed(self, ratio: float) -> float:
         ratios = (ratio, self.other_ratio) if self.axis == 0 else (self.other_ratio, ratio)
-        return self.overlap.added_time(*ratios) + self.beyond * x
+        return self.overlap.added_time(*ratios)
 
     def added_energy(self, x: float) -> float:
         """Predicted added energy at x; negative is a saving."""

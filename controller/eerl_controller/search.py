@@ -137,15 +137,18 @@ class Search:
         xs = [self._x(axis, trial.levels[axis]) for trial in words]
         weights = [float(trial.comparison.updates) for trial in words]
         base = self._base
-        base_energy = self._own_energy(base, axis) if base else 0.0
-        energies = [self._own_energy(trial.comparison, axis) - base_energy for trial in words]
+        base_energy = self._own(base.added_energy, axis) if base else 0.0
+        energies = [self._own(trial.comparison.added_energy, axis) - base_energy for trial in words]
         if self.overlap is not None and self._axis == axis:
             # The pool's own slowdown is measured; the replay says how much of it shows.
             slower = [(trial.comparison.slowdowns[axis] or 1.0) - 1.0 for trial in words]
             own = fit_response(xs, slower, energies, weights, 1.0, energy_share)
-            other = (self.round.reference.slowdowns[1 - axis] if self.round.reference else None) or 1.0
+            reference = self.round.reference
+            other = (reference.slowdowns[1 - axis] if reference else None) or 1.0
             curve = Overlapped(own, self.overlap, axis, other)
-            # What was added beyond that, because a queue is not a sum, grows with the clock too.
+            if reference is not None:
+                curve = replace(curve, constant=reference.added_time.total - curve.added_time(0.0))
+            # What was added beyond that (a refit between both clocks; a queue is not a sum) grows with x too.
             beyond = [
                 self._own(trial.comparison.added_time, axis) - curve.added_time(x)
                 for x, trial in zip(xs, words, strict=True)
@@ -162,14 +165,7 @@ class Search:
         )
 
     def _own(self, change: Change, axis: int) -> float:
-        """The part of an added time that a clock answers for: its phases', or both when it is the only one."""
-        if self._axis is None:
-            return (change.generation, change.training)[axis]
-        return change.total - change.rest if axis == self._axis else 0.0
-
-    def _own_energy(self, word: Comparison, axis: int) -> float:
-        """The same of an added energy; a round over one clock answers for all of it."""
-        change = word.added_energy
+        """The part of a change that a clock answers for: its phases', or all of it when it is the only one."""
         if self._axis is None:
             return (change.generation, change.training)[axis]
         return change.total if axis == self._axis else 0.0
@@ -259,7 +255,20 @@ class Search:
         total = sum(trial.comparison.updates for trial in words)
         time = sum(trial.comparison.updates * trial.comparison.added_time.rest for trial in words)
         energy = sum(trial.comparison.updates * trial.comparison.added_energy.rest for trial in words)
-        return time / total, energy / total if self._axis is None else 0.0
+        return (time / total, energy / total) if self._axis is None else (0.0, 0.0)
+
+    def _is_safe(self, levels: Levels, responses: Sequence[Curve]) -> bool:
+        """Whether a trial cannot cost more than ``start_fraction`` would on work wholly bound by the clock.
+
+        Beyond what was measured, an overlapping pool's work is taken as wholly bound: it may be flat up to a knee.
+        """
+        axis = self._axis
+        curve = responses[axis] if axis is not None else None
+        if axis is None or not isinstance(curve, Overlapped):
+            return True
+        known = max((self._x(axis, trial.levels[axis]) for trial in self.trials), default=0.0)
+        worst = curve.worst_time(self._x(axis, levels[axis]), known)
+        return worst <= 1.0 / self._settings.start_fraction - 1.0
 
     def _least(self) -> float:
         """The energy change that any setting has to beat: the governor's 0, or an earlier round's."""
@@ -278,7 +287,7 @@ class Search:
     def _base_energy(self) -> float:
         """The energy change of the setting that all others are built upon, without the rest's."""
         base = self._base
-        return sum(self._own_energy(base, axis) for axis in (0, 1)) if base else 0.0
+        return sum(self._own(base.added_energy, axis) for axis in (0, 1)) if base else 0.0
 
     def _lower(self, words: Mapping[Levels, Comparison]) -> Levels | None:
         """The open setting near what was tried that promises most, if it promises enough."""
@@ -302,6 +311,7 @@ class Search:
                 time = rest_time + sum(r.added_time(x) for r, x in zip(responses, xs, strict=True))
                 energy = rest_energy + sum(r.added_energy(x) for r, x in zip(responses, xs, strict=True))
                 promising = time <= allowed and energy < best - self._settings.min_gain
+                promising = promising and self._is_safe(levels, responses)
                 if promising and (found is None or energy < found[0]) and self._open(levels, words):
                     found = (energy, levels)
         return found[1] if found else None
