@@ -216,6 +216,9 @@ class AsyncInflight(PoolByPool):
         self._last = together
         if passes:
             self._go_on(pair, together, evidence)
+            if self.state is State.SEARCH:
+                # The governor block that judged the confirmation is the one before the next trial.
+                self._next_trial(evidence)
         elif self._has_room(evidence) and search.next() is not None:
             self._between_trials(f"{pair} not confirmed: {together}")
             self._next_trial(evidence)

@@ -11,7 +11,7 @@ more: a freely fitted curve saw minima in the noise.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from eerl_controller.overlap import Overlap
@@ -133,3 +133,25 @@ def fit_response(
         above += w * saved * (time - 1.0 - energy / energy_share)
         below += w * saved * saved
     return Response(time_share, energy_share, bound, min(max(above / below, 0.0), 1.0))
+
+
+def overlapped(
+    own: Response,
+    overlap: Overlap,
+    axis: int,
+    other_ratio: float,
+    held_time: float,
+    xs: Sequence[float],
+    added_time: Sequence[float],
+    weights: Sequence[float],
+) -> Overlapped:
+    """The response of a pool beside another one, from its own and from the added time of whole updates.
+
+    ``held_time`` is the added time of the setting that the clock is lowered on top of. What the overlap does not
+    explain (a refit between both clocks; a queue is not a sum) is taken to grow with x.
+    """
+    curve = Overlapped(own, overlap, axis, other_ratio)
+    if other_ratio != 1.0 or held_time != 0.0:
+        curve = replace(curve, constant=held_time - curve.added_time(0.0))
+    beyond = [added - curve.added_time(x) for x, added in zip(xs, added_time, strict=True)]
+    return replace(curve, beyond=max(slope(xs, beyond, weights), 0.0))

@@ -14,13 +14,13 @@ nothing else is left. So the lattice empties, and ``max_trials`` bounds what noi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple
 from typing import Any
 
 from eerl_controller.clocks import Pair
 from eerl_controller.comparison import Change, Comparison, pooled
 from eerl_controller.overlap import Overlap
-from eerl_controller.response import Curve, Overlapped, fit_response, slope
+from eerl_controller.response import Curve, Overlapped, fit_response, overlapped
 from eerl_controller.rounds import HELD, Levels, Round, Shares, Trial, lattice
 from eerl_controller.settings import Settings
 
@@ -145,15 +145,9 @@ class Search:
             own = fit_response(xs, slower, energies, weights, 1.0, energy_share)
             reference = self.round.reference
             other = (reference.slowdowns[1 - axis] if reference else None) or 1.0
-            curve = Overlapped(own, self.overlap, axis, other)
-            if reference is not None:
-                curve = replace(curve, constant=reference.added_time.total - curve.added_time(0.0))
-            # What was added beyond that (a refit between both clocks; a queue is not a sum) grows with x too.
-            beyond = [
-                self._own(trial.comparison.added_time, axis) - curve.added_time(x)
-                for x, trial in zip(xs, words, strict=True)
-            ]
-            return replace(curve, beyond=max(slope(xs, beyond, weights), 0.0))
+            held = reference.added_time.total if reference else 0.0
+            added = [self._own(trial.comparison.added_time, axis) for trial in words]
+            return overlapped(own, self.overlap, axis, other, held, xs, added, weights)
         base_time = self._base_time(axis)
         return fit_response(
             xs,
@@ -262,13 +256,12 @@ class Search:
 
         Beyond what was measured, an overlapping pool's work is taken as wholly bound: it may be flat up to a knee.
         """
-        axis = self._axis
-        curve = responses[axis] if axis is not None else None
-        if axis is None or not isinstance(curve, Overlapped):
-            return True
-        known = max((self._x(axis, trial.levels[axis]) for trial in self.trials), default=0.0)
-        worst = curve.worst_time(self._x(axis, levels[axis]), known)
-        return worst <= 1.0 / self._settings.start_fraction - 1.0
+        worst = [0.0]
+        for axis, curve in enumerate(responses):
+            if isinstance(curve, Overlapped):
+                known = max(self._x(axis, trial.levels[axis]) for trial in self.trials)
+                worst.append(curve.worst_time(self._x(axis, levels[axis]), known))
+        return max(worst) <= 1.0 / self._settings.start_fraction - 1.0
 
     def _least(self) -> float:
         """The energy change that any setting has to beat: the governor's 0, or an earlier round's."""
@@ -286,13 +279,11 @@ class Search:
 
     def _base_energy(self) -> float:
         """The energy change of the setting that all others are built upon, without the rest's."""
-        base = self._base
-        return sum(self._own(base.added_energy, axis) for axis in (0, 1)) if base else 0.0
+        return sum(self._own(self._base.added_energy, axis) for axis in (0, 1)) if self._base else 0.0
 
     def _lower(self, words: Mapping[Levels, Comparison]) -> Levels | None:
         """The open setting near what was tried that promises most, if it promises enough."""
-        passing = self.passing()
-        best = self._best(words)
+        passing, best = self.passing(), self._best(words)
         # No clock goes further below what was tried than it already was, or two levels: an extrapolation.
         reach = [max(trial.levels[axis] for trial in self.trials) for axis in (0, 1)]
         if passing:
@@ -320,12 +311,7 @@ class Search:
         """Ready for JSON, without the settings and the clock table."""
         return {
             "ceilings_mhz": list(self._ceilings),
-            "shares": [
-                self._shares.generation_time,
-                self._shares.training_time,
-                self._shares.generation_energy,
-                self._shares.training_energy,
-            ],
+            "shares": list(astuple(self._shares)),
             "round": self.round.to_dict(),
             "trials": [
                 [*trial.levels, trial.comparison.to_dict(), trial.confirming] for trial in self.trials
@@ -338,7 +324,6 @@ class Search:
         generation, training = values["ceilings_mhz"]
         shares, what = Shares(*values["shares"]), Round.from_dict(values["round"])
         search = cls(settings, clocks, (generation, training), shares, what)
-        for generation_level, training_level, comparison, confirming in values["trials"]:
-            levels = Levels(generation_level, training_level)
-            search.trials.append(Trial(levels, Comparison.from_dict(comparison), confirming))
+        for *levels, comparison, confirming in values["trials"]:
+            search.trials.append(Trial(Levels(*levels), Comparison.from_dict(comparison), confirming))
         return search
