@@ -20,7 +20,7 @@ class Spec:
     required: bool = False  # "required" instead of "optional"
     plugin_missing_on: tuple[str, ...] = ()  # nodes whose view lacks the .so
     stub_missing_on: tuple[str, ...] = ()  # nodes without an NVML library in the loader's path
-    prolog_flags: str = "Alloc"
+    prolog_flags: str = "Alloc"  # empty: none
     prolog: str = ""  # text of a site's own Prolog script
     epilog: str = ""
     shards: int = 0  # per node; 0: no shard gres
@@ -81,7 +81,7 @@ GresTypes=gpu{",shard" if spec.shards else ""}
 ReturnToService=2
 SchedulerParameters=batch_sched_delay=0,bf_interval=1,sched_min_interval=0
 SlurmdParameters=config_overrides
-PrologFlags={spec.prolog_flags}
+{f"PrologFlags={spec.prolog_flags}" if spec.prolog_flags else "# no PrologFlags"}
 KillWait={spec.kill_wait_s}
 MinJobAge=3600
 JobRequeue=1
