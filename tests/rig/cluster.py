@@ -364,6 +364,8 @@ class Cluster:
             )  # orphans of killed steps
             for path in node.run_dir().glob("*") if node.run_dir().exists() else ():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
+            for path in (node.root / "dev/shm").glob(f"eerl-{self.user.pw_uid}-*"):
+                shutil.rmtree(path, ignore_errors=True)  # of a run whose every part was killed
             node.reset_gpus()
 
     def evidence(self, lines: int = 40) -> str:
