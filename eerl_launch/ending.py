@@ -66,7 +66,8 @@ def _reset(nodes: Nodes, orders: Orders, name: str) -> dict[str, Any]:
     """Whether a node's clocks came home, as far as its agent could tell."""
     node = nodes.by_name[name]
     if node.farewell is None:
-        unknown = node.state in ("joined", "lost") and node.controllable
+        could_lock = node.info.get("backend", "none") != "none"  # also one that has been lost since
+        unknown = node.state in ("joined", "lost") and could_lock
         return {"ok": None if unknown else True, "failures": [], "unknown": unknown}
     failures = orders.reset_failures.get(name, [])
     left = bool(node.farewell.get("left_locked"))

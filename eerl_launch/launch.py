@@ -94,8 +94,11 @@ class SessionProcess:
                 return
 
 
-def _reserve_standard_descriptors() -> None:
-    """Keep 0, 1 and 2 taken in this process where the caller had closed them; the command sees them closed."""
+def reserve_standard_descriptors() -> None:
+    """Keep 0, 1 and 2 taken in this process where the caller had closed them; the command sees them closed.
+
+    To be called before anything of ours is opened, or the marker socket becomes somebody's standard output.
+    """
     while True:
         fd = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         if fd > 2:
@@ -136,7 +139,7 @@ def run(
 
     ``config`` starts a session beside it; None runs the command alone.
     """
-    _reserve_standard_descriptors()
+    reserve_standard_descriptors()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED | {signal.SIGCHLD})
     new_group = not has_terminal()
     witness = Witness(new_group)
