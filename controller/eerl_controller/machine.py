@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from eerl_controller.bayes.strategy import BayesSync
 from eerl_controller.colocated import ColocatedSync
 from eerl_controller.controlled import Controlled
 from eerl_controller.disaggregated import DisaggregatedSync
@@ -35,6 +36,8 @@ def _strategy(settings: Settings, mode: ExecutionMode, grid: ClockGrid, referenc
         return measure_only(Reason.POLICY_GOVERNOR, "policy governor: measuring only")
     if settings.policy == "fixed":
         return fixed(settings, grid)
+    if settings.policy == "eerl" and mode in (ExecutionMode.COLOCATED_SYNC, ExecutionMode.DISAGGREGATED_SYNC):
+        return BayesSync(settings.for_mode(mode), grid, references, mode)
     controlled: dict[ExecutionMode, type[Controlled]] = {
         ExecutionMode.COLOCATED_SYNC: ColocatedSync,
         ExecutionMode.DISAGGREGATED_SYNC: DisaggregatedSync,

@@ -1,0 +1,123 @@
+"""A bank of Kalman filters that differ in what they suppose about noise; what predicts best gains weight.
+
+Each filter's state holds constants that may drift (random walks) and unit noises that decay (AR(1)). Readings come
+one at a time, so no matrix is ever inverted. A reading further off than a Gaussian allows weighs less (Student's t),
+and the noise scale of every series is learnt from its own surprises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+#: Degrees of freedom of the tails: heavier than a Gaussian's, with a variance that exists.
+TAIL_DF = 4.0
+#: The prior noise scale counts as much as this many readings.
+SCALE_PRIOR_READINGS = 6.0
+#: Readings over which a noise scale is learnt: four monitoring windows, for it may change.
+SCALE_MEMORY_READINGS = 80.0
+#: A single surprise says no more about the scale than a 3-sigma one.
+LARGEST_SURPRISE = 9.0
+#: Weight that yesterday's evidence about the suppositions keeps by reading.
+EVIDENCE_MEMORY = 0.98
+
+
+class FilterBank:
+    """``decay`` and ``walk`` are (filters, states): AR factor (1: a constant) and random-walk variance by update."""
+
+    def __init__(self, mean: Array, covariance: Array, decay: Array, walk: Array, scales: Array) -> None:
+        filters = len(decay)
+        self.mean: Array = np.repeat(mean[None, :], filters, axis=0)
+        self.covariance: Array = np.repeat(covariance[None, :, :], filters, axis=0)
+        self._decay = decay
+        self._walk = walk
+        self._stationary = np.where(decay < 1.0, 1.0, 0.0)
+        #: Noise scale by filter and series.
+        self.scales: Array = np.repeat(scales[None, :], filters, axis=0)
+        self._readings = np.zeros(len(scales))
+        self._log_weights = np.zeros(filters)
+
+    @property
+    def weights(self) -> Array:
+        """How much each filter is believed; they sum to 1."""
+        raw = np.exp(self._log_weights - self._log_weights.max())
+        return np.asarray(raw / raw.sum())
+
+    def advance(self, updates: int = 1) -> None:
+        """Let time pass."""
+        factor = self._decay**updates
+        self.mean *= factor
+        self.covariance *= factor[:, :, None] * factor[:, None, :]
+        fresh = self._stationary * (1.0 - factor**2) + self._walk * updates
+        index = np.arange(self.mean.shape[1])
+        self.covariance[:, index, index] += fresh
+
+    def read(self, series: int, rows: Array, white: Array, value: float) -> float:
+        """Take a reading in: ``rows`` (filters, states) maps the state to it, ``white`` is its own noise variance.
+
+        Returns the surprise in standard deviations, weighted over the filters.
+        """
+        carried = np.einsum("kij,kj->ki", self.covariance, rows)
+        spread = np.einsum("ki,ki->k", carried, rows)
+        variance = spread + white
+        error = value - np.einsum("ki,ki->k", self.mean, rows)
+        squared = error**2 / variance
+        weight = np.minimum((TAIL_DF + 1.0) / (TAIL_DF + squared), 1.0)
+        gain = carried * (weight / variance)[:, None]
+        surprise = float(self.weights @ (error / np.sqrt(variance)))
+        self.mean += gain * error[:, None]
+        self.covariance -= gain[:, :, None] * carried[:, None, :]
+        density = -0.5 * np.log(variance) - 0.5 * (TAIL_DF + 1.0) * np.log1p(squared / TAIL_DF)
+        self._log_weights = EVIDENCE_MEMORY * self._log_weights + density - density.max()
+        self._learn_scale(series, squared, variance)
+        return surprise
+
+    def _learn_scale(self, series: int, squared: Array, variance: Array) -> None:
+        self._readings[series] += 1.0
+        memory = min(self._readings[series] + SCALE_PRIOR_READINGS, SCALE_MEMORY_READINGS)
+        # Only as far as the surprise was a matter of noise, not of what is still unknown.
+        share = np.minimum(self.scales[:, series] ** 2 / variance, 1.0)
+        moved = share * (np.minimum(squared, LARGEST_SURPRISE) - 1.0) / memory
+        self.scales[:, series] *= np.exp(0.5 * np.clip(moved, -0.5, 0.5))
+
+    def accumulate(self, total: int, row: Array, constant: float) -> None:
+        """Add ``row @ state + constant`` to the state ``total``, so that what is learnt later corrects it."""
+        self.mean[:, total] += self.mean @ row + constant
+        self.covariance[:, total, :] += np.einsum("kij,i->kj", self.covariance, row)
+        self.covariance[:, :, total] += self.covariance @ row
+
+    def doubt(self, states: Sequence[int], variance: float) -> None:
+        """Something happened: these states may be different from now on."""
+        index = np.array(states)
+        self.covariance[:, index, index] += variance
+
+    def pooled(self) -> tuple[Array, Array]:
+        """Mean and covariance over the whole bank."""
+        weights = self.weights
+        mean = weights @ self.mean
+        off = self.mean - mean
+        covariance = np.einsum("k,kij->ij", weights, self.covariance) + (off * weights[:, None]).T @ off
+        return mean, covariance
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "mean": self.mean.tolist(),
+            "covariance": self.covariance.tolist(),
+            "scales": self.scales.tolist(),
+            "readings": self._readings.tolist(),
+            "log_weights": self._log_weights.tolist(),
+        }
+
+    def load(self, values: Mapping[str, Any]) -> None:
+        """Take over what :meth:`to_dict` wrote."""
+        self.mean = np.array(values["mean"])
+        self.covariance = np.array(values["covariance"])
+        self.scales = np.array(values["scales"])
+        self._readings = np.array(values["readings"])
+        self._log_weights = np.array(values["log_weights"])

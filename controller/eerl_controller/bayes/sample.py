@@ -1,0 +1,69 @@
+"""One update as the model sees it: seconds and joules of its parts, its work, and the clocks it ran under."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from eerl_controller.clocks import Pair
+from eerl_controller.bayes.curve import DEEPEST
+from eerl_controller.work import GENERATION_PHASES, LEAST, TRAINING_PHASES, Observation
+
+#: Parts of an update, in the order of everything that is kept by part.
+GENERATION, TRAINING, REST = 0, 1, 2
+#: What is left of an update beside its phases is a part of its own from this share on.
+LEAST_REST = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """A setting as the model sees it: how deep either clock is below the governor's, and what is locked at all."""
+
+    depths: tuple[float, float]
+    locked: tuple[bool, bool]
+    idles: bool
+
+    @property
+    def is_governor(self) -> bool:
+        """Whether nothing differs from the governor."""
+        return not (self.locked[0] or self.locked[1] or self.idles)
+
+
+#: The governor's own clocks.
+GOVERNED = Clocks((0.0, 0.0), (False, False), idles=False)
+
+
+def clocks_of(pair: Pair, ceilings_mhz: tuple[float, float]) -> Clocks:
+    """A pair of clocks relative to the ones that the governor reaches."""
+    depths = []
+    for mhz, ceiling in zip(pair.phases, ceilings_mhz, strict=True):
+        depth = 0.0 if mhz is None else math.log(ceiling / mhz)
+        depths.append(min(max(depth, 0.0), DEEPEST))
+    locked = (pair.generation_mhz is not None, pair.training_mhz is not None)
+    return Clocks((depths[0], depths[1]), locked, pair.idle_mhz is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Seconds and joules by part (generation, training, rest); joules None when not known for each."""
+
+    seconds: tuple[float, float, float]
+    joules: tuple[float, float, float] | None
+
+
+def parts_of(observation: Observation) -> Parts | None:
+    """The update's parts; None when its phases are not known."""
+    seconds, joules, complete = [0.0, 0.0], [0.0, 0.0], observation.energy_j is not None
+    for axis, names in enumerate((GENERATION_PHASES, TRAINING_PHASES)):
+        for name in names:
+            if name in observation.phases:
+                part_s, part_j = observation.phases[name]
+                seconds[axis] += part_s
+                joules[axis] += part_j or 0.0
+                complete = complete and part_j is not None
+    if min(seconds) < LEAST:
+        return None
+    rest_s = max(observation.elapsed_s - sum(seconds), 0.0)
+    rest_j = max((observation.energy_j or 0.0) - sum(joules), 0.0)
+    complete = complete and min(joules) >= LEAST
+    return Parts((seconds[0], seconds[1], rest_s), (joules[0], joules[1], rest_j) if complete else None)

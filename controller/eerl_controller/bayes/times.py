@@ -1,0 +1,199 @@
+"""The model of time: log seconds of each part of an update = level + work + clock response + lock offset + noise.
+
+Work is equation 2 of the paper (section 5.1): generation follows G and L, training N; G beside N because tokens that
+are masked cost training too. Everything is one Gaussian state with its covariance, kept by a bank of Kalman filters
+over suppositions about noise. The state also holds the seconds lost to lowered clocks so far, so that later evidence
+about a clock corrects what its earlier use is believed to have cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eerl_controller.bayes.curve import PIECES, SlopePrior, basis
+from eerl_controller.bayes.filter import FilterBank
+from eerl_controller.bayes.sample import GENERATION, GOVERNED, REST, TRAINING, Clocks
+
+Array = NDArray[np.float64]
+
+#: Elasticity of time: between free (0) and the clock itself (1), and nothing in there is unlikely.
+SLOPES = SlopePrior(mean=0.4, sd=0.3)
+#: Any locked clock costs 0 to 2 % (paper, appendix C: 1980/1980 rows).
+OFFSET_MEAN, OFFSET_SD = 0.006, 0.006
+#: Elasticities of work: more tokens take more time, at most in proportion.
+WORK = {GENERATION: (("generated", 0.5, 0.3), ("longest", 0.3, 0.3)), TRAINING: (("valid", 0.7, 0.3), ("generated", 0.1, 0.2))}
+#: Refit and the like follow a clock little (they wait for the network), and switching costs them something.
+REST_SLOPE_MEAN, REST_SLOPE_SD = 0.1, 0.15
+IDLE_MEAN, IDLE_SD = 0.0, 0.1
+LEVEL_SD = 0.5
+#: Noise of an update's parts before any data (paper, appendix B: 0.3 to 1 % over three updates); of the rest, which
+#: is short, more.
+NOISE = (0.01, 0.01, 0.05)
+#: Suppositions: correlation of successive updates, share of the noise that parts have in common, and the random walk
+#: of the level by update (appendix E: governors of one configuration differ by 0.7 % over some hundred updates).
+CORRELATIONS = (0.2, 0.6, 0.9)
+COMMON = (0.1, 0.6)
+LEVEL_WALKS = (2e-4, 1e-3)
+#: Part of a part's own noise without memory.
+WHITE = 0.3
+#: Random walk by update of what a clock costs, and of the work's elasticities.
+OFFSET_WALK = 1e-4
+SLOPE_WALK = 5e-4
+WORK_WALK = 2e-3
+#: Time that a lasting change of speed is looked for at once, as a log.
+JUMP_SD = 0.05
+
+
+class Layout:
+    """Where everything is in the state."""
+
+    level = (0, 1, 2)
+    work = (slice(3, 5), slice(5, 7))
+    curve = (slice(7, 7 + PIECES), slice(7 + PIECES, 7 + 2 * PIECES))
+    offset = (7 + 2 * PIECES, 8 + 2 * PIECES)
+    rest = slice(9 + 2 * PIECES, 12 + 2 * PIECES)
+    common = 12 + 2 * PIECES
+    own = (13 + 2 * PIECES, 14 + 2 * PIECES, 15 + 2 * PIECES)
+    lost = 16 + 2 * PIECES
+    size = 17 + 2 * PIECES
+
+
+class Times:
+    """What is believed about seconds."""
+
+    def __init__(self) -> None:
+        self._centres: dict[str, float] = {}
+        self._bank: FilterBank | None = None
+        suppositions = list(product(CORRELATIONS, COMMON, LEVEL_WALKS))
+        self._common = np.array([common for _, common, _ in suppositions])
+        self._decay = np.ones((len(suppositions), Layout.size))
+        self._walk = np.zeros((len(suppositions), Layout.size))
+        for i, (correlation, _, level_walk) in enumerate(suppositions):
+            self._decay[i, [Layout.common, *Layout.own]] = correlation
+            self._walk[i, list(Layout.level)] = level_walk**2
+        self._walk[:, list(Layout.offset)] = OFFSET_WALK**2
+        for part in (GENERATION, TRAINING):
+            self._walk[:, Layout.curve[part]] = SLOPE_WALK**2
+            self._walk[:, Layout.work[part]] = WORK_WALK**2
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a first reading."""
+        return self._bank is not None
+
+    @property
+    def bank(self) -> FilterBank:
+        """The filters; only once something is known."""
+        if self._bank is None:
+            raise RuntimeError("no time was read yet: a bug in the controller")
+        return self._bank
+
+    def begin(self, seconds: tuple[float, float, float], counts: Mapping[str, float]) -> None:
+        """Start from typical seconds of the governor for this work."""
+        self._centres = {name: math.log1p(value) for name, value in counts.items()}
+        mean, variance = np.zeros(Layout.size), np.zeros(Layout.size)
+        covariance = np.zeros((Layout.size, Layout.size))
+        for part in (GENERATION, TRAINING, REST):
+            mean[Layout.level[part]] = math.log(max(seconds[part], 1e-6))
+            variance[Layout.level[part]] = LEVEL_SD**2
+        for part in (GENERATION, TRAINING):
+            for i, (_, slope, sd) in enumerate(WORK[part]):
+                mean[Layout.work[part].start + i], variance[Layout.work[part].start + i] = slope, sd**2
+            mean[Layout.curve[part]] = SLOPES.mean
+            covariance[Layout.curve[part], Layout.curve[part]] = SLOPES.covariance()
+            mean[Layout.offset[part]], variance[Layout.offset[part]] = OFFSET_MEAN, OFFSET_SD**2
+        mean[Layout.rest] = (REST_SLOPE_MEAN, REST_SLOPE_MEAN, IDLE_MEAN)
+        variance[Layout.rest] = (REST_SLOPE_SD**2, REST_SLOPE_SD**2, IDLE_SD**2)
+        variance[[Layout.common, *Layout.own]] = 1.0
+        covariance[np.arange(Layout.size), np.arange(Layout.size)] += variance
+        self._bank = FilterBank(mean, covariance, self._decay, self._walk, np.array(NOISE))
+
+    def response_row(self, part: int, clocks: Clocks) -> Array:
+        """The row that maps the state to the log slowdown of a part under these clocks."""
+        row = np.zeros(Layout.size)
+        if part == REST:
+            row[Layout.rest] = (*clocks.depths, float(clocks.idles))
+        else:
+            row[Layout.curve[part]] = basis(clocks.depths[part])
+            row[Layout.offset[part]] = float(clocks.locked[part])
+        return row
+
+    def _rows(self, part: int, counts: Mapping[str, float], clocks: Clocks) -> tuple[Array, Array]:
+        """Rows of a reading for every filter, and its own noise variance."""
+        row = self.response_row(part, clocks)
+        row[Layout.level[part]] = 1.0
+        for i, (name, _, _) in enumerate(WORK.get(part, ())):
+            if name in counts and name in self._centres:
+                row[Layout.work[part].start + i] = math.log1p(counts[name]) - self._centres[name]
+        rows = np.repeat(row[None, :], len(self._common), axis=0)
+        scale = self.bank.scales[:, part]
+        common = self._common if part != REST else np.zeros_like(self._common)
+        rows[:, Layout.common] = scale * np.sqrt(common)
+        rows[:, Layout.own[part]] = scale * np.sqrt((1.0 - common) * (1.0 - WHITE))
+        return rows, scale**2 * (1.0 - common) * WHITE
+
+    def read(
+        self, seconds: tuple[float, float, float], counts: Mapping[str, float], clocks: Clocks
+    ) -> tuple[float, float, float]:
+        """Learn from an update; returns the surprises by part in standard deviations."""
+        found = [0.0, 0.0, 0.0]
+        for part in (GENERATION, TRAINING, REST):
+            if seconds[part] > 1e-3 * sum(seconds):
+                rows, white = self._rows(part, counts, clocks)
+                found[part] = self.bank.read(part, rows, white, math.log(seconds[part]))
+        return found[0], found[1], found[2]
+
+    def after_probe(self, gradient: Array, clocks: Clocks, pattern: Sequence[tuple[bool, int]]) -> float:
+        """Standard deviation that ``gradient @ state`` would have after blocks of usable updates.
+
+        ``pattern`` lists blocks: whether under the governor, and how many usable updates, each after one that is not.
+        """
+        at = int(self.bank.weights.argmax())
+        covariance = self.bank.covariance[at].copy()
+        decay, walk = self._decay[at], self._walk[at]
+        fresh = np.where(decay < 1.0, 1.0 - decay**2, 0.0) + walk
+        index = np.arange(Layout.size)
+        readings = {}
+        for governed in (True, False):
+            rows = [self._rows(part, {}, GOVERNED if governed else clocks) for part in (GENERATION, TRAINING)]
+            readings[governed] = [(row[at], float(white[at])) for row, white in rows]
+        for governed, usable in pattern:
+            for update in range(usable + 1):
+                covariance *= decay[:, None] * decay[None, :]
+                covariance[index, index] += fresh
+                if update == 0:
+                    continue
+                for row, white in readings[governed]:
+                    carried = covariance @ row
+                    covariance -= np.outer(carried, carried / (float(row @ carried) + white))
+        return math.sqrt(max(float(gradient @ covariance @ gradient), 0.0))
+
+    def lose(self, seconds: tuple[float, float, float], clocks: Clocks) -> None:
+        """Account for what these seconds would have been less under the governor."""
+        mean, _ = self.bank.pooled()
+        row, constant = np.zeros(Layout.size), 0.0
+        for part in (GENERATION, TRAINING, REST):
+            own = self.response_row(part, clocks)
+            slow = float(own @ mean)
+            governor_s = seconds[part] * math.exp(-slow)
+            row += governor_s * own
+            constant += seconds[part] - governor_s - governor_s * slow
+        if row.any():
+            self.bank.accumulate(Layout.lost, row, constant)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {"centres": self._centres, "bank": self._bank.to_dict() if self._bank else None}
+
+    def load(self, values: Mapping[str, Any]) -> None:
+        """Take over what :meth:`to_dict` wrote."""
+        self._centres = dict(values["centres"])
+        if values["bank"] is not None:
+            self.begin((1.0, 1.0, 1.0), {name: math.expm1(value) for name, value in self._centres.items()})
+            self.bank.load(values["bank"])
