@@ -26,6 +26,8 @@ Array = NDArray[np.float64]
 
 #: Standard deviations of a one-sided 99 %.
 SURE = 2.326
+#: A hope is this many standard deviations, and comes true with the probability of a Gaussian beyond them.
+HOPE, HOPE_CHANCE = 1.0, 0.159
 #: A wrong belief is noticed within a monitoring window (Table 3: 20 updates); until then it must be affordable.
 COMMITTED_UPDATES = 20.0
 #: A locked clock never costs more than this beside what its depth explains (paper, appendix C: 0 to 2 %).
@@ -107,7 +109,7 @@ class Rule:
         ``learning`` is the share of today's standard deviation that will be left at the end of the run.
         """
         table = _Table(self, times, powers, outlook)
-        allowed = table.allowed(allowance, learning, reach)
+        allowed = table.allowed(allowance, COMMITTED_UPDATES, reach) & table.paced(allowance, learning)
         saving = np.where(allowed, table.saving, -math.inf)
         at = np.unravel_index(int(saving.argmax()), saving.shape)
         price = table.price(saving, at)
@@ -117,11 +119,47 @@ class Rule:
         here = table.index(current)
         return best, table.choice(here, price) if here is not None and allowed[here] else None
 
+    def hope(
+        self,
+        times: Times,
+        powers: Powers,
+        outlook: Outlook,
+        allowance: Allowance,
+        *,
+        reach: tuple[float, float],
+        learning: float,
+        best: Choice,
+        trial: float,
+    ) -> Choice | None:
+        """A setting worth ``trial`` updates, because it may turn out better than ``best``; None when there is none.
+
+        One response at a time is supposed to be a standard deviation kinder than believed, which is so with a
+        probability of 16 %. What would then be gained over the rest of the run, times that probability, must be
+        more than what the trial costs by today's belief.
+        """
+        plain = _Table(self, times, powers, outlook)
+        affordable = plain.allowed(allowance, trial, reach)
+        found: tuple[float, Choice] | None = None
+        for axis in (0, 1):
+            table = _Table(self, times, powers, outlook, hopeful=axis)
+            allowed = affordable & table.paced(allowance, learning)
+            saving = np.where(allowed, table.saving, -math.inf)
+            at = np.unravel_index(int(saving.argmax()), saving.shape)
+            gain = HOPE_CHANCE * (float(table.saving[at]) - best.saving) * max(allowance.left - trial, 0.0)
+            believed = plain.choice(at, best.price)
+            worth = (best.saving - best.price * best.loss) - (believed.saving - best.price * believed.loss)
+            net = gain - trial * max(worth, 0.0)
+            if believed.pair != best.pair and net > 0.0 and (found is None or net > found[0]):
+                found = (net, believed)
+        return found[1] if found else None
+
 
 class _Table:
     """Every setting at once: idle off and on, generation's clocks, training's clocks."""
 
-    def __init__(self, rule: Rule, times: Times, powers: Powers, outlook: Outlook) -> None:
+    def __init__(
+        self, rule: Rule, times: Times, powers: Powers, outlook: Outlook, hopeful: int | None = None
+    ) -> None:
         self._rule = rule
         self._outlook = outlook
         self._mean, self._covariance = times.bank.pooled()
@@ -132,10 +170,12 @@ class _Table:
         validation_s, _ = outlook.visits_s
         rows = (generation.time_rows(GENERATION), training.time_rows(TRAINING))
         slow = []
-        for axis, own in zip(rule.axes, rows, strict=True):
+        for number, (axis, own) in enumerate(zip(rule.axes, rows, strict=True)):
+            log = own @ mean
+            if number == hopeful:
+                log = log - HOPE * np.sqrt(np.maximum(np.einsum("ij,ij->i", own @ self._covariance, own), 0.0))
             # Physics: slower when lower, and never slower than the clock itself.
-            log = np.clip(np.maximum.accumulate(own @ mean), 0.0, axis.depths + WORST_OFFSET)
-            slow.append(log)
+            slow.append(np.clip(np.maximum.accumulate(log), 0.0, axis.depths + WORST_OFFSET))
         rest_mean = mean[Layout.rest]
         rest = (
             rest_mean[2] * idles[:, None, None]
@@ -206,24 +246,31 @@ class _Table:
         variance = self._past[1] + updates**2 * self._variance + 2.0 * updates * self._with_past
         return np.sqrt(np.maximum(variance, 0.0))
 
-    def allowed(self, allowance: Allowance, learning: float, reach: tuple[float, float]) -> NDArray[np.bool_]:
-        """Which settings may run now."""
+    def paced(self, allowance: Allowance, learning: float) -> NDArray[np.bool_]:
+        """Which settings could be held to the end."""
+        lost, left = self._past[0], allowance.left
+        whole_s = allowance.limit * (allowance.past_s + left * (self.total_s + self.lost_s))
+        expected_s = lost + left * self.lost_s + SURE * learning * self._sd(left)
+        found = np.asarray(expected_s <= whole_s)
+        found[0, 0, 0] = True
+        return found
+
+    def allowed(self, allowance: Allowance, updates: float, reach: tuple[float, float]) -> NDArray[np.bool_]:
+        """Which settings may run now, for so many updates, before they can be left for the governor."""
         lost, sd_lost = self._past[0], math.sqrt(max(self._past[1], 0.0))
         limit = allowance.limit
-        committed = min(allowance.left, COMMITTED_UPDATES)
+        committed = min(allowance.left, updates)
         to_come = allowance.left if allowance.told else committed
         # Seconds that the rest of the run takes count for the allowance, its own losses included.
         budget_s = limit * (allowance.past_s + to_come * self.total_s)
         surely = lost + SURE * sd_lost + committed * self.worst_s
         likely = lost + committed * self.lost_s + SURE * self._sd(committed)
         safe = np.minimum(surely, likely) <= budget_s
-        whole_s = limit * (allowance.past_s + allowance.left * (self.total_s + self.lost_s))
-        paced = lost + allowance.left * self.lost_s + SURE * learning * self._sd(allowance.left) <= whole_s
         depth = (
             (self._rule.axes[0].depths <= reach[0] + 1e-9)[:, None]
             & (self._rule.axes[1].depths <= reach[1] + 1e-9)[None, :]
         )
-        found = safe & paced & depth[None, :, :]
+        found = safe & depth[None, :, :]
         found[0, 0, 0] = True
         return np.asarray(found)
 

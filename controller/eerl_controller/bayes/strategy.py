@@ -6,7 +6,7 @@ Every change of state goes through :meth:`BayesSync._enter`; ``states`` says wha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -14,11 +14,13 @@ from eerl_controller.bayes.decision import Allowance, Axis, Choice, Rule
 from eerl_controller.bayes.outlook import Outlook, governor_parts
 from eerl_controller.bayes.powers import Powers
 from eerl_controller.bayes.sample import GENERATION, REST, TRAINING, Clocks, Parts, clocks_of, parts_of
-from eerl_controller.bayes.times import Layout, Times
+from eerl_controller.bayes.times import WORK, Layout, Times
 from eerl_controller.clocks import GOVERNOR, Pair, PlanBook, allowed_clocks, idle_clock, snap
+from eerl_controller.governor import STRAGGLER_FLOOR, STRAGGLER_SD
 from eerl_controller.horizon import remaining_updates
 from eerl_controller.records import ClockGrid, ExecutionMode, UpdateRecord
 from eerl_controller.references import References
+from eerl_controller.regression import robust_sd
 from eerl_controller.settings import Settings
 from eerl_controller.situation import ceilings_mhz
 from eerl_controller.states import TRANSITIONS, Reason, State
@@ -231,7 +233,7 @@ class BayesSync(Strategy):
         if model is not None:
             self._ceilings = ceilings_mhz(model, self._grid)
         governed = clocks_of(GOVERNOR, self._ceilings)
-        for item, found in parts:
+        for item, found in usual(parts, counts):
             self._times.bank.advance()
             self._powers.advance(1)
             self._learn(found, item, governed)
@@ -299,6 +301,8 @@ class BayesSync(Strategy):
         if not was_governor and self._should_probe(best, allowance):
             self._held = self.book.pair
             self._probe(Reason.BETWEEN_TRIALS if self.state is State.SEARCH else Reason.REFERENCE_AGE, best)
+        elif (hope := self._hope(best, allowance, (reach[0], reach[1]))) is not None:
+            self._explore(hope)
         elif best.pair.is_governor or best.saving <= 0.0:
             if not was_governor:
                 self._held = self.book.pair
@@ -333,10 +337,36 @@ class BayesSync(Strategy):
         if allowance.left < 3.0 * block:
             return False
         clocks = clocks_of(best.pair, self._ceilings)
+        hold = self._times.after_probe(best.gradient, clocks, ((False, 2 * BLOCK_UPDATES + 1),))
         after = self._times.after_probe(best.gradient, clocks, ((True, BLOCK_UPDATES), (False, BLOCK_UPDATES)))
-        relief = best.price * 2.326 * (best.loss_sd - after) * (allowance.left - block)
+        relief = best.price * 2.326 * (hold - after) * (allowance.left - block)
         cost = block * max(best.saving - best.price * best.loss, 0.1 * best.saving)
         return relief > cost
+
+    def _hope(self, best: Choice, allowance: Allowance, reach: tuple[float, float]) -> Choice | None:
+        """A setting worth a trial, if there is enough left to make use of what it may show."""
+        rule, trial = self._rule, BLOCK_UPDATES + 1.0
+        if rule is None or allowance.left < 3.0 * trial:
+            return None
+        return rule.hope(
+            self._times,
+            self._powers,
+            self._outlook,
+            allowance,
+            reach=reach,
+            learning=self._learning(allowance),
+            best=best,
+            trial=trial,
+        )
+
+    def _explore(self, hope: Choice) -> None:
+        note = f"may be better: {100 * hope.saving:.1f} % saving and {100 * hope.loss:.2f} % loss expected"
+        if self.state in (State.SEARCH, State.REMEASURE, State.CALIBRATION):
+            self._enter(State.SEARCH, hope.pair, Reason.TRIAL, note)
+        else:
+            self._enter(State.CONFIRMATION, hope.pair, Reason.MARGIN, note)
+        self._held = hope.pair
+        self._usable = 0
 
     def _probe(self, reason: Reason, best: Choice) -> None:
         note = f"governor for {BLOCK_UPDATES} updates: loss of {best.pair} known to {100 * best.loss_sd:.2f} points"
@@ -402,6 +432,26 @@ class BayesSync(Strategy):
     def summary(self) -> str:
         """State, clocks and what is expected of them, in one line."""
         return f"{self.state.value}: {self.book.pair}, {self.book.plan.note}"
+
+
+def usual(
+    parts: Sequence[tuple[Observation, Parts]], counts: Mapping[str, float]
+) -> list[tuple[Observation, Parts]]:
+    """The first updates that are near the others at equal work: the very first are slow, however long they were."""
+    kept = list(parts)
+    for part in (GENERATION, TRAINING):
+        logs = []
+        for item, found in parts:
+            log = math.log(found.seconds[part])
+            for name, slope, _ in WORK[part]:
+                if name in counts and name in item.counts:
+                    log -= slope * (math.log1p(item.counts[name]) - math.log1p(counts[name]))
+            logs.append(log)
+        middle = median(logs)
+        limit = max(STRAGGLER_SD * robust_sd(logs), STRAGGLER_FLOOR)
+        near = {id(item) for (item, _), log in zip(parts, logs, strict=True) if abs(log - middle) <= limit}
+        kept = [(item, found) for item, found in kept if id(item) in near]
+    return kept
 
 
 def mhz_separate(mode: ExecutionMode) -> bool:

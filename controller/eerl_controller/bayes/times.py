@@ -31,7 +31,8 @@ WORK = {GENERATION: (("generated", 0.5, 0.3), ("longest", 0.3, 0.3)), TRAINING: 
 #: Refit and the like follow a clock little (they wait for the network), and switching costs them something.
 REST_SLOPE_MEAN, REST_SLOPE_SD = 0.1, 0.15
 IDLE_MEAN, IDLE_SD = 0.0, 0.1
-LEVEL_SD = 0.5
+#: The level of the first updates' median, and of what is seen only now and then.
+LEVEL_SD = 0.1
 #: Noise of an update's parts before any data (paper, appendix B: 0.3 to 1 % over three updates); of the rest, which
 #: is short, more.
 NOISE = (0.01, 0.01, 0.05)
