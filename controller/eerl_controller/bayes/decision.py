@@ -28,6 +28,8 @@ Array = NDArray[np.float64]
 SURE = 2.326
 #: A hope is this many standard deviations, and comes true with the probability of a Gaussian beyond them.
 HOPE, HOPE_CHANCE = 1.0, 0.159
+#: The price of loss is what this share more of the allowance would save.
+PRICE_STEP = 0.25
 #: A wrong belief is noticed within a monitoring window (Table 3: 20 updates); until then it must be affordable.
 COMMITTED_UPDATES = 20.0
 #: A locked clock never costs more than this beside what its depth explains (paper, appendix C: 0 to 2 %).
@@ -89,9 +91,18 @@ class Axis:
 class Rule:
     """The rule for one set of clocks; thin it to what is worth telling apart."""
 
-    def __init__(self, axes: tuple[Axis, Axis], idle_mhz: int | None) -> None:
+    def __init__(self, axes: tuple[Axis, Axis], idle_mhz: int | None, *, one_pool: bool) -> None:
         self.axes = axes
         self.idle_mhz = idle_mhz
+        #: Whether an update switches clocks inside itself: by idle clock off and on, and both axes' clocks.
+        if one_pool:
+            codes = [np.array([mhz or 0 for mhz in axis.mhz]) for axis in axes]
+            self.switches: Array = 1.0 * (codes[0][:, None] != codes[1][None, :])[None, :, :]
+        else:
+            idles = np.array([0.0] if idle_mhz is None else [0.0, 1.0])
+            self.switches = np.broadcast_to(
+                idles[:, None, None], (len(idles), len(axes[0].mhz), len(axes[1].mhz))
+            )
 
     def choose(
         self,
@@ -112,7 +123,11 @@ class Rule:
         allowed = table.allowed(allowance, COMMITTED_UPDATES, reach) & table.paced(allowance, learning)
         saving = np.where(allowed, table.saving, -math.inf)
         at = np.unravel_index(int(saving.argmax()), saving.shape)
-        price = table.price(saving, at)
+        allowed_more = table.allowed(allowance, COMMITTED_UPDATES, reach) & table.paced(
+            allowance, learning, slack=PRICE_STEP
+        )
+        more = np.where(allowed_more, table.saving, -math.inf)
+        price = max(float(more.max() - saving[at]) / (PRICE_STEP * allowance.limit), 0.0) if allowance.limit else 0.0
         best = table.choice(at, price)
         if current is None:
             return best, None
@@ -178,7 +193,7 @@ class _Table:
             slow.append(np.clip(np.maximum.accumulate(log), 0.0, axis.depths + WORST_OFFSET))
         rest_mean = mean[Layout.rest]
         rest = (
-            rest_mean[2] * idles[:, None, None]
+            rest_mean[2] * rule.switches
             + rest_mean[0] * generation.depths[None, :, None]
             + rest_mean[1] * training.depths[None, None, :]
         )
@@ -214,8 +229,7 @@ class _Table:
         ]
         self._gradients[0][:, Layout.rest.start] += seconds[REST] * generation.depths
         self._gradients[1][:, Layout.rest.start + 1] += seconds[REST] * training.depths
-        self._idle_gradient = np.zeros((len(idles), Layout.size))
-        self._idle_gradient[:, Layout.rest.start + 2] = seconds[REST] * idles
+        self._switching_s = seconds[REST] * rule.switches
         worst = [np.expm1(axis.depths + WORST_OFFSET * axis.locked) for axis in rule.axes]
         self.worst_s = (
             seconds[REST] * np.expm1(np.abs(rest))
@@ -225,20 +239,19 @@ class _Table:
         self._variances()
 
     def _variances(self) -> None:
-        covariance = self._covariance
-        g, t, i = self._gradients[0], self._gradients[1], self._idle_gradient
-        carried = [rows @ covariance for rows in (g, t, i)]
-        own = [np.einsum("ij,ij->i", c, rows) for c, rows in zip(carried, (g, t, i), strict=True)]
+        covariance, switching, at = self._covariance, self._switching_s, Layout.rest.start + 2
+        g, t = self._gradients[0], self._gradients[1]
+        carried = [rows @ covariance for rows in (g, t)]
+        own = [np.einsum("ij,ij->i", c, rows) for c, rows in zip(carried, (g, t), strict=True)]
         self._variance = (
-            own[2][:, None, None]
-            + own[0][None, :, None]
+            own[0][None, :, None]
             + own[1][None, None, :]
             + 2.0 * (carried[0] @ t.T)[None, :, :]
-            + 2.0 * (carried[2] @ g.T)[:, :, None]
-            + 2.0 * (carried[2] @ t.T)[:, None, :]
+            + switching * (switching * covariance[at, at])
+            + 2.0 * switching * (carried[0][:, at][None, :, None] + carried[1][:, at][None, None, :])
         )
         past = covariance[Layout.lost]
-        self._with_past = (i @ past)[:, None, None] + (g @ past)[None, :, None] + (t @ past)[None, None, :]
+        self._with_past = (g @ past)[None, :, None] + (t @ past)[None, None, :] + switching * past[at]
         self._past = (float(self._mean[Layout.lost]), float(past[Layout.lost]))
 
     def _sd(self, updates: float) -> Array:
@@ -246,11 +259,12 @@ class _Table:
         variance = self._past[1] + updates**2 * self._variance + 2.0 * updates * self._with_past
         return np.sqrt(np.maximum(variance, 0.0))
 
-    def paced(self, allowance: Allowance, learning: float) -> NDArray[np.bool_]:
+    def paced(self, allowance: Allowance, learning: float, slack: float = 0.0) -> NDArray[np.bool_]:
         """Which settings could be held to the end."""
         lost, left = self._past[0], allowance.left
         whole_s = allowance.limit * (allowance.past_s + left * (self.total_s + self.lost_s))
         expected_s = lost + left * self.lost_s + SURE * learning * self._sd(left)
+        whole_s = whole_s + slack * allowance.limit * left * self.total_s
         found = np.asarray(expected_s <= whole_s)
         found[0, 0, 0] = True
         return found
@@ -284,19 +298,11 @@ class _Table:
             return None
         return idle, axes[0].mhz.index(pair.generation_mhz), axes[1].mhz.index(pair.training_mhz)
 
-    def price(self, saving: Array, at: tuple[int, ...]) -> float:
-        """How much more would be saved by a little more allowed loss, as a slope."""
-        loss = self.lost_s / self.total_s
-        here = float(loss[at])
-        less = saving[loss <= 0.5 * here] if here > 0.0 else np.array([])
-        less = less[np.isfinite(less)]
-        if here <= 0.0 or not len(less):
-            return 0.0
-        return max(float(saving[at] - less.max()) / (0.5 * here), 0.0)
-
     def choice(self, at: tuple[int, ...], price: float) -> Choice:
         """The setting with this index."""
         axes = self._rule.axes
+        gradient = self._gradients[0][at[1]] + self._gradients[1][at[2]]
+        gradient[Layout.rest.start + 2] += float(self._switching_s[at])
         idle = self._rule.idle_mhz if at[0] == 1 else None
         return Choice(
             pair=Pair(axes[0].mhz[at[1]], axes[1].mhz[at[2]], idle),
@@ -304,6 +310,5 @@ class _Table:
             loss=float(self.lost_s[at] / self.total_s),
             loss_sd=math.sqrt(max(float(self._variance[at]), 0.0)) / self.total_s,
             price=price,
-            gradient=(self._idle_gradient[at[0]] + self._gradients[0][at[1]] + self._gradients[1][at[2]])
-            / self.total_s,
+            gradient=gradient / self.total_s,
         )

@@ -22,6 +22,8 @@ class Clocks:
     depths: tuple[float, float]
     locked: tuple[bool, bool]
     idles: bool
+    #: Whether clocks change inside every update: an idle clock does that, and two clocks on one pool.
+    switches: bool
 
     @property
     def is_governor(self) -> bool:
@@ -30,17 +32,19 @@ class Clocks:
 
 
 #: The governor's own clocks.
-GOVERNED = Clocks((0.0, 0.0), (False, False), idles=False)
+GOVERNED = Clocks((0.0, 0.0), (False, False), idles=False, switches=False)
 
 
-def clocks_of(pair: Pair, ceilings_mhz: tuple[float, float]) -> Clocks:
-    """A pair of clocks relative to the ones that the governor reaches."""
+def clocks_of(pair: Pair, ceilings_mhz: tuple[float, float], *, one_pool: bool) -> Clocks:
+    """A pair of clocks relative to the ones that the governor reaches; ``one_pool`` when phases share their GPUs."""
     depths = []
     for mhz, ceiling in zip(pair.phases, ceilings_mhz, strict=True):
         depth = 0.0 if mhz is None else math.log(ceiling / mhz)
         depths.append(min(max(depth, 0.0), DEEPEST))
     locked = (pair.generation_mhz is not None, pair.training_mhz is not None)
-    return Clocks((depths[0], depths[1]), locked, pair.idle_mhz is not None)
+    idles = pair.idle_mhz is not None and not one_pool
+    switches = idles or (one_pool and pair.generation_mhz != pair.training_mhz)
+    return Clocks((depths[0], depths[1]), locked, idles, switches)
 
 
 @dataclass(frozen=True, slots=True)

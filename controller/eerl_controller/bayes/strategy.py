@@ -58,7 +58,8 @@ class BayesSync(Strategy):
         self._grid = grid
         self._references = references
         self._clocks = tuple(mhz for mhz in allowed_clocks(grid, settings) if mhz < grid.governor_mhz)
-        self._idle_mhz = idle_clock(grid, settings) if mhz_separate(mode) else None
+        self._one_pool = mode is ExecutionMode.COLOCATED_SYNC
+        self._idle_mhz = None if self._one_pool else idle_clock(grid, settings)
         self._trouble = Trouble(settings)
         self._suspension = Suspension(settings)
         self._times, self._powers, self._outlook = Times(), Powers(), Outlook()
@@ -113,6 +114,9 @@ class BayesSync(Strategy):
         self.state = state
         self.book.wish(pair, reason, note)
 
+    def _clocks_of(self, pair: Pair) -> Clocks:
+        return clocks_of(pair, self._ceilings, one_pool=self._one_pool)
+
     # -- learning ----------------------------------------------------------------------------------------------
 
     def _account(self, evidence: Evidence) -> None:
@@ -128,7 +132,7 @@ class BayesSync(Strategy):
             self._times.bank.advance(1 + lost)
             self._powers.advance(1 + lost)
             if lost and self._outlook.known:
-                clocks = clocks_of(self.book.pair, self._ceilings)
+                clocks = self._clocks_of(self.book.pair)
                 seconds = [lost * value for value in self._outlook.seconds]
                 self._past_s += sum(seconds)
                 self._times.lose((seconds[0], seconds[1], seconds[2]), clocks)
@@ -137,7 +141,7 @@ class BayesSync(Strategy):
         observation = evidence.observation
         parts = parts_of(observation) if observation is not None else None
         if self._times.known and parts is not None and evidence.pair is not None and observation is not None:
-            clocks = clocks_of(evidence.pair, self._ceilings)
+            clocks = self._clocks_of(evidence.pair)
             if evidence.settled:
                 self._learn(parts, observation, clocks)
                 self._usable += evidence.in_force
@@ -182,7 +186,7 @@ class BayesSync(Strategy):
             # A straggler waits for something else than the clock.
             usual = self._outlook.seconds
             seconds = tuple(min(value, 2.0 * most) for value, most in zip(seconds, usual, strict=True))  # type: ignore[assignment]
-        self._times.lose((seconds[0] + validation_s, seconds[1], seconds[2]), clocks_of(pair, self._ceilings))
+        self._times.lose((seconds[0] + validation_s, seconds[1], seconds[2]), self._clocks_of(pair))
 
     def _requested(self, record: UpdateRecord) -> Pair:
         """The clocks of an update that ran under more than one plan, as far as its pools tell."""
@@ -232,7 +236,7 @@ class BayesSync(Strategy):
         model = self._references.model
         if model is not None:
             self._ceilings = ceilings_mhz(model, self._grid)
-        governed = clocks_of(GOVERNOR, self._ceilings)
+        governed = self._clocks_of(GOVERNOR)
         for item, found in usual(parts, counts):
             self._times.bank.advance()
             self._powers.advance(1)
@@ -244,6 +248,7 @@ class BayesSync(Strategy):
             (Axis(thinned(self._clocks, self._ceilings[0]), self._ceilings[0]),
              Axis(thinned(self._clocks, self._ceilings[1]), self._ceilings[1])),
             self._idle_mhz,
+            one_pool=self._one_pool,
         )  # fmt: skip
 
     def _try_first(self) -> None:
@@ -336,7 +341,7 @@ class BayesSync(Strategy):
         block = BLOCK_UPDATES + 1.0
         if allowance.left < 3.0 * block:
             return False
-        clocks = clocks_of(best.pair, self._ceilings)
+        clocks = self._clocks_of(best.pair)
         hold = self._times.after_probe(best.gradient, clocks, ((False, 2 * BLOCK_UPDATES + 1),))
         after = self._times.after_probe(best.gradient, clocks, ((True, BLOCK_UPDATES), (False, BLOCK_UPDATES)))
         relief = best.price * 2.326 * (hold - after) * (allowance.left - block)
@@ -452,11 +457,6 @@ def usual(
         near = {id(item) for (item, _), log in zip(parts, logs, strict=True) if abs(log - middle) <= limit}
         kept = [(item, found) for item, found in kept if id(item) in near]
     return kept
-
-
-def mhz_separate(mode: ExecutionMode) -> bool:
-    """Whether pools are separate, so that one may wait at an idle clock."""
-    return mode is not ExecutionMode.COLOCATED_SYNC
 
 
 def thinned(clocks: tuple[int, ...], ceiling_mhz: float) -> list[int]:

@@ -30,7 +30,7 @@ OFFSET_MEAN, OFFSET_SD = 0.006, 0.006
 WORK = {GENERATION: (("generated", 0.5, 0.3), ("longest", 0.3, 0.3)), TRAINING: (("valid", 0.7, 0.3), ("generated", 0.1, 0.2))}
 #: Refit and the like follow a clock little (they wait for the network), and switching costs them something.
 REST_SLOPE_MEAN, REST_SLOPE_SD = 0.1, 0.15
-IDLE_MEAN, IDLE_SD = 0.0, 0.1
+SWITCH_MEAN, SWITCH_SD = 0.05, 0.2
 #: The level of the first updates' median, and of what is seen only now and then.
 LEVEL_SD = 0.1
 #: Noise of an update's parts before any data (paper, appendix B: 0.3 to 1 % over three updates); of the rest, which
@@ -109,8 +109,8 @@ class Times:
             mean[Layout.curve[part]] = SLOPES.mean
             covariance[Layout.curve[part], Layout.curve[part]] = SLOPES.covariance()
             mean[Layout.offset[part]], variance[Layout.offset[part]] = OFFSET_MEAN, OFFSET_SD**2
-        mean[Layout.rest] = (REST_SLOPE_MEAN, REST_SLOPE_MEAN, IDLE_MEAN)
-        variance[Layout.rest] = (REST_SLOPE_SD**2, REST_SLOPE_SD**2, IDLE_SD**2)
+        mean[Layout.rest] = (REST_SLOPE_MEAN, REST_SLOPE_MEAN, SWITCH_MEAN)
+        variance[Layout.rest] = (REST_SLOPE_SD**2, REST_SLOPE_SD**2, SWITCH_SD**2)
         variance[[Layout.common, *Layout.own]] = 1.0
         covariance[np.arange(Layout.size), np.arange(Layout.size)] += variance
         self._bank = FilterBank(mean, covariance, self._decay, self._walk, np.array(NOISE))
@@ -119,7 +119,7 @@ class Times:
         """The row that maps the state to the log slowdown of a part under these clocks."""
         row = np.zeros(Layout.size)
         if part == REST:
-            row[Layout.rest] = (*clocks.depths, float(clocks.idles))
+            row[Layout.rest] = (*clocks.depths, float(clocks.switches))
         else:
             row[Layout.curve[part]] = basis(clocks.depths[part])
             row[Layout.offset[part]] = float(clocks.locked[part])
