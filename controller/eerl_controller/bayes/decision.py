@@ -28,8 +28,8 @@ Array = NDArray[np.float64]
 SURE = 2.326
 #: A hope is this many standard deviations, and comes true with the probability of a Gaussian beyond them.
 HOPE, HOPE_CHANCE = 1.0, 0.159
-#: The price of loss is what this share more of the allowance would save.
-PRICE_STEP = 0.25
+#: A governor block so often is expected for the rest of the run, when it is judged what will be known at its end.
+UPDATES_PER_CONTRAST = 30.0
 #: A wrong belief is noticed within a monitoring window (Table 3: 20 updates); until then it must be affordable.
 COMMITTED_UPDATES = 20.0
 #: A locked clock never costs more than this beside what its depth explains (paper, appendix C: 0 to 2 %).
@@ -112,22 +112,14 @@ class Rule:
         allowance: Allowance,
         *,
         reach: tuple[float, float],
-        learning: float,
         current: Pair | None = None,
     ) -> tuple[Choice, Choice | None]:
-        """The best setting no deeper than ``reach``, and what is expected of ``current`` if it is still allowed.
-
-        ``learning`` is the share of today's standard deviation that will be left at the end of the run.
-        """
+        """The best setting no deeper than ``reach``, and what is expected of ``current`` if it is still allowed."""
         table = _Table(self, times, powers, outlook)
-        allowed = table.allowed(allowance, COMMITTED_UPDATES, reach) & table.paced(allowance, learning)
+        allowed = table.allowed(allowance, COMMITTED_UPDATES, reach) & table.paced(allowance)
         saving = np.where(allowed, table.saving, -math.inf)
         at = np.unravel_index(int(saving.argmax()), saving.shape)
-        allowed_more = table.allowed(allowance, COMMITTED_UPDATES, reach) & table.paced(
-            allowance, learning, slack=PRICE_STEP
-        )
-        more = np.where(allowed_more, table.saving, -math.inf)
-        price = max(float(more.max() - saving[at]) / (PRICE_STEP * allowance.limit), 0.0) if allowance.limit else 0.0
+        price = table.price(saving, at)
         best = table.choice(at, price)
         if current is None:
             return best, None
@@ -142,7 +134,6 @@ class Rule:
         allowance: Allowance,
         *,
         reach: tuple[float, float],
-        learning: float,
         best: Choice,
         trial: float,
     ) -> Choice | None:
@@ -157,7 +148,7 @@ class Rule:
         found: tuple[float, Choice] | None = None
         for axis in (0, 1):
             table = _Table(self, times, powers, outlook, hopeful=axis)
-            allowed = affordable & table.paced(allowance, learning)
+            allowed = affordable & table.paced(allowance)
             saving = np.where(allowed, table.saving, -math.inf)
             at = np.unravel_index(int(saving.argmax()), saving.shape)
             gain = HOPE_CHANCE * (float(table.saving[at]) - best.saving) * max(allowance.left - trial, 0.0)
@@ -178,6 +169,8 @@ class _Table:
         self._rule = rule
         self._outlook = outlook
         self._mean, self._covariance = times.bank.pooled()
+        scales = times.noise
+        self._noise_s2 = sum((value * scale) ** 2 for value, scale in zip(outlook.seconds, scales, strict=True))
         generation, training = rule.axes
         mean, power = self._mean, powers.mean
         idles = np.array([0.0] if rule.idle_mhz is None else [0.0, 1.0])
@@ -191,6 +184,11 @@ class _Table:
                 log = log - HOPE * np.sqrt(np.maximum(np.einsum("ij,ij->i", own @ self._covariance, own), 0.0))
             # Physics: slower when lower, and never slower than the clock itself.
             slow.append(np.clip(np.maximum.accumulate(log), 0.0, axis.depths + WORST_OFFSET))
+        if hopeful is not None:
+            # A hope that has come true is known.
+            for states in (Layout.curve[hopeful], Layout.offset[hopeful]):
+                self._covariance[states, :] = 0.0
+                self._covariance[:, states] = 0.0
         rest_mean = mean[Layout.rest]
         rest = (
             rest_mean[2] * rule.switches
@@ -259,13 +257,17 @@ class _Table:
         variance = self._past[1] + updates**2 * self._variance + 2.0 * updates * self._with_past
         return np.sqrt(np.maximum(variance, 0.0))
 
-    def paced(self, allowance: Allowance, learning: float, slack: float = 0.0) -> NDArray[np.bool_]:
-        """Which settings could be held to the end."""
+    def paced(self, allowance: Allowance) -> NDArray[np.bool_]:
+        """Which settings could be held to the end, where more will be known of them than today.
+
+        A contrast with the governor tells a loss to about the noise of one update; what is believed today and the
+        contrasts to come add up like independent measurements.
+        """
         lost, left = self._past[0], allowance.left
         whole_s = allowance.limit * (allowance.past_s + left * (self.total_s + self.lost_s))
-        expected_s = lost + left * self.lost_s + SURE * learning * self._sd(left)
-        whole_s = whole_s + slack * allowance.limit * left * self.total_s
-        found = np.asarray(expected_s <= whole_s)
+        contrasts = left / UPDATES_PER_CONTRAST
+        kept = 1.0 / np.sqrt(1.0 + contrasts * np.maximum(self._variance, 0.0) / self._noise_s2)
+        found = np.asarray(lost + left * self.lost_s + SURE * kept * self._sd(left) <= whole_s)
         found[0, 0, 0] = True
         return found
 
@@ -297,6 +299,18 @@ class _Table:
         if idle >= self.saving.shape[0]:
             return None
         return idle, axes[0].mhz.index(pair.generation_mhz), axes[1].mhz.index(pair.training_mhz)
+
+    def price(self, saving: Array, at: tuple[int, ...]) -> float:
+        """What loss is worth: the saving given up by the loss given up, towards the setting that gives up least.
+
+        The governor is one of these settings, so what is held is never worth less than its price.
+        """
+        less = self.lost_s[at] - self.lost_s
+        cheaper = np.isfinite(saving) & (less > 1e-6 * self.total_s)
+        if not cheaper.any():
+            return 0.0
+        slopes = (saving[at] - saving[cheaper]) / (less[cheaper] / self.total_s)
+        return max(float(slopes.min()), 0.0)
 
     def choice(self, at: tuple[int, ...], price: float) -> Choice:
         """The setting with this index."""

@@ -44,9 +44,9 @@ SEARCH_CONTRASTS = 3
 CHANGE_UPDATES = 2.0
 #: Page's cumulative sum: surprises beyond this drift add up, and this much of them is a change. Gaussian surprises
 #: reach it by chance once in some thousand updates.
-CUSUM_DRIFT, CUSUM_LIMIT, LARGEST_SURPRISE = 0.75, 5.0, 3.0
+CUSUM_DRIFT, CUSUM_LIMIT, LARGEST_SURPRISE = 0.75, 7.0, 3.0
 #: A change of this size (a log) is what an alarm makes possible.
-JUMP_SD = 0.04
+JUMP_SD = 0.03
 
 
 class BayesSync(Strategy):
@@ -297,7 +297,6 @@ class BayesSync(Strategy):
             self._outlook,
             allowance,
             reach=(reach[0], reach[1]),
-            learning=self._learning(allowance),
             current=None if current.is_governor else current,
         )
         if here is not None and (best.saving - here.saving) * allowance.left < CHANGE_UPDATES * best.saving:
@@ -311,26 +310,11 @@ class BayesSync(Strategy):
         elif best.pair.is_governor or best.saving <= 0.0:
             if not was_governor:
                 self._held = self.book.pair
-            self._nothing_pays(best)
+            self._nothing_pays()
         else:
             if was_governor:
                 self._contrasts += 1
             self._hold(best)
-
-    def _learning(self, allowance: Allowance) -> float:
-        """The share of today's standard deviation that will be left at the end, by the probes that will pay.
-
-        Standard deviations fall as one over the root of the contrasts; n of them cost n blocks' net saving and
-        relieve the allowance by price x SURE x sd: the sum is least at a power of two thirds.
-        """
-        done = 1.0 + self._contrasts
-        choice = self._choice
-        if choice is None or choice.price <= 0.0 or choice.saving <= 0.0:
-            return 0.5
-        net = max(choice.saving - choice.price * choice.loss, 0.1 * choice.saving)
-        relief = choice.price * 2.326 * choice.loss_sd * math.sqrt(done) * allowance.left
-        best = (relief / (2.0 * (BLOCK_UPDATES + 1.0) * net)) ** (2.0 / 3.0)
-        return math.sqrt(done / max(done, min(best, allowance.left / 8.0 + done)))
 
     def _should_probe(self, best: Choice, allowance: Allowance) -> bool:
         """Whether what a governor block teaches is worth more than what it costs."""
@@ -359,7 +343,6 @@ class BayesSync(Strategy):
             self._outlook,
             allowance,
             reach=reach,
-            learning=self._learning(allowance),
             best=best,
             trial=trial,
         )
@@ -396,8 +379,15 @@ class BayesSync(Strategy):
         self._held = best.pair
         self._usable = 0
 
-    def _nothing_pays(self, best: Choice) -> None:
-        self._suspend(Reason.NOTHING_PAYS, "no setting saves within what is left of the allowance")
+    def _nothing_pays(self) -> None:
+        """The governor, and what it teaches; after a monitoring window of that, the governor for now."""
+        note = "no setting saves within what is left of the allowance"
+        if self.book.pair.is_governor and self._usable >= self._settings.monitor_window:
+            self._suspend(Reason.NOTHING_PAYS, note)
+            return
+        state = State.SEARCH if self.state in (State.SEARCH, State.CALIBRATION) else State.REMEASURE
+        reason = Reason.BETWEEN_TRIALS if state is State.SEARCH else Reason.DRIFT
+        self._enter(state, GOVERNOR, reason, note)
 
     def _alarm(self) -> None:
         """Updates are not what they were: the governor tells whether it is the clocks or the machine."""

@@ -95,6 +95,12 @@ class Times:
             raise RuntimeError("no time was read yet: a bug in the controller")
         return self._bank
 
+    @property
+    def noise(self) -> tuple[float, float, float]:
+        """Standard deviation of an update's log seconds by part."""
+        a, b, c = (float(value) for value in self.bank.weights @ self.bank.scales)
+        return a, b, c
+
     def begin(self, seconds: tuple[float, float, float], counts: Mapping[str, float]) -> None:
         """Start from typical seconds of the governor for this work."""
         self._centres = {name: math.log1p(value) for name, value in counts.items()}
