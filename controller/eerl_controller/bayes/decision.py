@@ -28,6 +28,8 @@ Array = NDArray[np.float64]
 SURE = 2.326
 #: A hope is this many standard deviations, and comes true with the probability of a Gaussian beyond them.
 HOPE, HOPE_CHANCE = 1.0, 0.159
+#: Blocks that a hope is given to show what there is to it.
+HOPE_BLOCKS = 3.0
 #: A governor block so often is expected for the rest of the run, when it is judged what will be known at its end.
 UPDATES_PER_CONTRAST = 30.0
 #: A wrong belief is noticed within a monitoring window (Table 3: 20 updates); until then it must be affordable.
@@ -154,7 +156,7 @@ class Rule:
             gain = HOPE_CHANCE * (float(table.saving[at]) - best.saving) * max(allowance.left - trial, 0.0)
             believed = plain.choice(at, best.price)
             worth = (best.saving - best.price * best.loss) - (believed.saving - best.price * believed.loss)
-            net = gain - trial * max(worth, 0.0)
+            net = gain - HOPE_BLOCKS * trial * max(worth, 0.0)
             if believed.pair != best.pair and net > 0.0 and (found is None or net > found[0]):
                 found = (net, believed)
         return found[1] if found else None
@@ -177,18 +179,17 @@ class _Table:
         seconds, joules = outlook.seconds, outlook.joules
         validation_s, _ = outlook.visits_s
         rows = (generation.time_rows(GENERATION), training.time_rows(TRAINING))
-        slow = []
+        slow, kept = [], np.ones(1)
         for number, (axis, own) in enumerate(zip(rule.axes, rows, strict=True)):
             log = own @ mean
             if number == hopeful:
-                log = log - HOPE * np.sqrt(np.maximum(np.einsum("ij,ij->i", own @ self._covariance, own), 0.0))
+                # A trial's noise is in its way: what it may change is less than all that is not known.
+                variance = np.maximum(np.einsum("ij,ij->i", own @ self._covariance, own), 0.0)
+                noise = scales[number] ** 2 / HOPE_BLOCKS
+                log = log - HOPE * variance / np.sqrt(variance + noise)
+                kept = np.sqrt(noise / (variance + noise))
             # Physics: slower when lower, and never slower than the clock itself.
             slow.append(np.clip(np.maximum.accumulate(log), 0.0, axis.depths + WORST_OFFSET))
-        if hopeful is not None:
-            # A hope that has come true is known.
-            for states in (Layout.curve[hopeful], Layout.offset[hopeful]):
-                self._covariance[states, :] = 0.0
-                self._covariance[:, states] = 0.0
         rest_mean = mean[Layout.rest]
         rest = (
             rest_mean[2] * rule.switches
@@ -227,6 +228,8 @@ class _Table:
         ]
         self._gradients[0][:, Layout.rest.start] += seconds[REST] * generation.depths
         self._gradients[1][:, Layout.rest.start + 1] += seconds[REST] * training.depths
+        if hopeful is not None:
+            self._gradients[hopeful] = kept[:, None] * self._gradients[hopeful]
         self._switching_s = seconds[REST] * rule.switches
         worst = [np.expm1(axis.depths + WORST_OFFSET * axis.locked) for axis in rule.axes]
         self.worst_s = (

@@ -349,7 +349,8 @@ class BayesSync(Strategy):
 
     def _explore(self, hope: Choice) -> None:
         note = f"may be better: {100 * hope.saving:.1f} % saving and {100 * hope.loss:.2f} % loss expected"
-        if self.state in (State.SEARCH, State.REMEASURE, State.CALIBRATION):
+        searching = self._contrasts < SEARCH_CONTRASTS and self.state is not State.LOCKED
+        if searching or self.state in (State.SEARCH, State.CALIBRATION):
             self._enter(State.SEARCH, hope.pair, Reason.TRIAL, note)
         else:
             self._enter(State.CONFIRMATION, hope.pair, Reason.MARGIN, note)
