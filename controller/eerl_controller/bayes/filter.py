@@ -68,7 +68,9 @@ class FilterBank:
         error = value - np.einsum("ki,ki->k", self.mean, rows)
         squared = error**2 / variance
         weight = np.minimum((TAIL_DF + 1.0) / (TAIL_DF + squared), 1.0)
-        gain = carried * (weight / variance)[:, None]
+        # An outlier is noise: only that much of the variance grows, so that a surprise about what was never seen
+        # before is still believed.
+        gain = carried / (variance + self.scales[:, series] ** 2 * (1.0 / weight - 1.0))[:, None]
         surprise = float(self.weights @ (error / np.sqrt(variance)))
         self.mean += gain * error[:, None]
         self.covariance -= gain[:, :, None] * carried[:, None, :]
