@@ -41,6 +41,17 @@ class FilterBank:
         self.scales: Array = np.repeat(scales[None, :], filters, axis=0)
         self._readings = np.zeros(len(scales))
         self._log_weights = np.zeros(filters)
+        self._learning = True
+
+    def know_scales(self, scales: Array, readings: int) -> None:
+        """Take these noise scales, learnt from so many readings, as known until :meth:`free_scales`."""
+        self.scales[:] = scales
+        self._readings[:] = readings
+        self._learning = False
+
+    def free_scales(self) -> None:
+        """Go on learning the noise scales."""
+        self._learning = True
 
     @property
     def weights(self) -> Array:
@@ -76,7 +87,8 @@ class FilterBank:
         self.covariance -= gain[:, :, None] * carried[:, None, :]
         density = -0.5 * np.log(variance) - 0.5 * (TAIL_DF + 1.0) * np.log1p(squared / TAIL_DF)
         self._log_weights = EVIDENCE_MEMORY * self._log_weights + density - density.max()
-        self._learn_scale(series, squared, variance)
+        if self._learning:
+            self._learn_scale(series, squared, variance)
         return surprise
 
     def _learn_scale(self, series: int, squared: Array, variance: Array) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from eerl_controller.clocks import Pair
 from eerl_controller.bayes.curve import DEEPEST
@@ -24,6 +25,15 @@ class Clocks:
     idles: bool
     #: Whether clocks change inside every update: an idle clock does that, and two clocks on one pool.
     switches: bool
+
+    def to_list(self) -> list[Any]:
+        """Ready for JSON."""
+        return [*self.depths, *self.locked, self.idles, self.switches]
+
+    @classmethod
+    def from_list(cls, values: list[Any]) -> Clocks:
+        """What :meth:`to_list` wrote."""
+        return cls((values[0], values[1]), (values[2], values[3]), values[4], values[5])
 
     @property
     def is_governor(self) -> bool:

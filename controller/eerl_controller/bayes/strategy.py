@@ -129,7 +129,7 @@ class BayesSync(Strategy):
         self._seen += 1 + lost
         self._past_s += record.elapsed_s or 0.0
         if self._times.known:
-            self._times.bank.advance(1 + lost)
+            self._times.advance(1 + lost)
             self._powers.advance(1 + lost)
             if lost and self._outlook.known:
                 clocks = self._clocks_of(self.book.pair)
@@ -238,7 +238,7 @@ class BayesSync(Strategy):
             self._ceilings = ceilings_mhz(model, self._grid)
         governed = self._clocks_of(GOVERNOR)
         for item, found in usual(parts, counts):
-            self._times.bank.advance()
+            self._times.advance()
             self._powers.advance(1)
             self._learn(found, item, governed)
             self._expect(found, governed)
@@ -393,13 +393,9 @@ class BayesSync(Strategy):
     def _alarm(self) -> None:
         """Updates are not what they were: the governor tells whether it is the clocks or the machine."""
         self._cusum = [0.0] * 4
-        states = [Layout.level[GENERATION], Layout.level[TRAINING]]
+        generation_mhz, training_mhz = self.book.pair.phases
+        self._times.doubt((generation_mhz is not None, training_mhz is not None), JUMP_SD)
         governed = self.book.pair.is_governor
-        if not governed:
-            for axis, mhz in enumerate(self.book.pair.phases):
-                if mhz is not None:
-                    states.append(Layout.offset[axis])
-        self._times.bank.doubt(states, JUMP_SD**2)
         if governed:
             self._usable = 0
             return

@@ -27,7 +27,10 @@ SLOPES = SlopePrior(mean=0.4, sd=0.3)
 #: Any locked clock costs 0 to 2 % (paper, appendix C: 1980/1980 rows).
 OFFSET_MEAN, OFFSET_SD = 0.006, 0.006
 #: Elasticities of work: more tokens take more time, at most in proportion.
-WORK = {GENERATION: (("generated", 0.5, 0.3), ("longest", 0.3, 0.3)), TRAINING: (("valid", 0.7, 0.3), ("generated", 0.1, 0.2))}
+WORK = {
+    GENERATION: (("generated", 0.5, 0.3), ("longest", 0.3, 0.3), ("valid", 0.0, 0.3)),
+    TRAINING: (("valid", 0.7, 0.3), ("generated", 0.1, 0.2)),
+}
 #: Refit and the like follow a clock little (they wait for the network), and switching costs them something.
 REST_SLOPE_MEAN, REST_SLOPE_SD = 0.1, 0.15
 SWITCH_MEAN, SWITCH_SD = 0.05, 0.2
@@ -35,7 +38,9 @@ SWITCH_MEAN, SWITCH_SD = 0.05, 0.2
 LEVEL_SD = 0.1
 #: Noise of an update's parts before any data (paper, appendix B: 0.3 to 1 % over three updates); of the rest, which
 #: is short, more.
-NOISE = (0.01, 0.01, 0.05)
+NOISE = (0.015, 0.015, 0.05)
+#: After so many readings all of them are weighed anew by the noise that they have shown.
+REWEIGHED = (6, 12, 24, 48)
 #: Suppositions: correlation of successive updates, share of the noise that parts have in common, and the random walk
 #: of the level by update (appendix E: governors of one configuration differ by 0.7 % over some hundred updates).
 CORRELATIONS = (0.2, 0.6, 0.9)
@@ -55,14 +60,14 @@ class Layout:
     """Where everything is in the state."""
 
     level = (0, 1, 2)
-    work = (slice(3, 5), slice(5, 7))
-    curve = (slice(7, 7 + PIECES), slice(7 + PIECES, 7 + 2 * PIECES))
-    offset = (7 + 2 * PIECES, 8 + 2 * PIECES)
-    rest = slice(9 + 2 * PIECES, 12 + 2 * PIECES)
-    common = 12 + 2 * PIECES
-    own = (13 + 2 * PIECES, 14 + 2 * PIECES, 15 + 2 * PIECES)
-    lost = 16 + 2 * PIECES
-    size = 17 + 2 * PIECES
+    work = (slice(3, 6), slice(6, 8))
+    curve = (slice(8, 8 + PIECES), slice(8 + PIECES, 8 + 2 * PIECES))
+    offset = (8 + 2 * PIECES, 9 + 2 * PIECES)
+    rest = slice(10 + 2 * PIECES, 13 + 2 * PIECES)
+    common = 13 + 2 * PIECES
+    own = (14 + 2 * PIECES, 15 + 2 * PIECES, 16 + 2 * PIECES)
+    lost = 17 + 2 * PIECES
+    size = 18 + 2 * PIECES
 
 
 class Times:
@@ -71,6 +76,10 @@ class Times:
     def __init__(self) -> None:
         self._centres: dict[str, float] = {}
         self._bank: FilterBank | None = None
+        #: What the first readings were, in order, until they have been weighed by a noise that is known.
+        self._events: list[list[Any]] | None = []
+        self._start: list[float] = [1.0, 1.0, 1.0]
+        self._readings = 0
         suppositions = list(product(CORRELATIONS, COMMON, LEVEL_WALKS))
         self._common = np.array([common for _, common, _ in suppositions])
         self._decay = np.ones((len(suppositions), Layout.size))
@@ -103,6 +112,7 @@ class Times:
 
     def begin(self, seconds: tuple[float, float, float], counts: Mapping[str, float]) -> None:
         """Start from typical seconds of the governor for this work."""
+        self._start = list(seconds)
         self._centres = {name: math.log1p(value) for name, value in counts.items()}
         mean, variance = np.zeros(Layout.size), np.zeros(Layout.size)
         covariance = np.zeros((Layout.size, Layout.size))
@@ -149,6 +159,51 @@ class Times:
         self, seconds: tuple[float, float, float], counts: Mapping[str, float], clocks: Clocks
     ) -> tuple[float, float, float]:
         """Learn from an update; returns the surprises by part in standard deviations."""
+        self._log("read", list(seconds), dict(counts), clocks)
+        found = self._read(seconds, counts, clocks)
+        self._readings += 1
+        if self._readings in REWEIGHED:
+            self._reweigh()
+        return found
+
+    def advance(self, updates: int = 1) -> None:
+        """Let time pass."""
+        self._log("advance", updates)
+        self.bank.advance(updates)
+
+    def doubt(self, locked: tuple[bool, bool], sd: float) -> None:
+        """The machine, or what locked clocks cost, may be different from now on by so much (a log)."""
+        self._log("doubt", list(locked), sd)
+        states = [Layout.level[GENERATION], Layout.level[TRAINING]]
+        states += [Layout.offset[axis] for axis in (0, 1) if locked[axis]]
+        self.bank.doubt(states, sd**2)
+
+    def _log(self, *event: Any) -> None:
+        if self._events is not None:
+            self._events.append(list(event))
+
+    def _reweigh(self) -> None:
+        """Go through all readings again with the noise that they have shown: the first ones were weighed by a guess."""
+        events, scales = self._events or [], self.bank.weights @ self.bank.scales
+        self._events = None
+        a, b, c = self._start
+        self.begin((a, b, c), {name: math.expm1(value) for name, value in self._centres.items()})
+        self.bank.know_scales(scales, self._readings)
+        for name, *values in events:
+            if name == "read":
+                self._read(*values)
+            elif name == "advance":
+                self.bank.advance(*values)
+            elif name == "lose":
+                self._lose(*values)
+            else:
+                self.doubt(*values)
+        self.bank.free_scales()
+        self._events = events if self._readings < REWEIGHED[-1] else None
+
+    def _read(
+        self, seconds: Sequence[float], counts: Mapping[str, float], clocks: Clocks
+    ) -> tuple[float, float, float]:
         found = [0.0, 0.0, 0.0]
         for part in (GENERATION, TRAINING, REST):
             if seconds[part] > 1e-3 * sum(seconds):
@@ -183,6 +238,10 @@ class Times:
 
     def lose(self, seconds: tuple[float, float, float], clocks: Clocks) -> None:
         """Account for what these seconds would have been less under the governor."""
+        self._log("lose", list(seconds), clocks)
+        self._lose(seconds, clocks)
+
+    def _lose(self, seconds: Sequence[float], clocks: Clocks) -> None:
         mean, _ = self.bank.pooled()
         row, constant = np.zeros(Layout.size), 0.0
         for part in (GENERATION, TRAINING, REST):
@@ -196,11 +255,28 @@ class Times:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {"centres": self._centres, "bank": self._bank.to_dict() if self._bank else None}
+        events = self._events
+        if events is not None:
+            events = [[item.to_list() if isinstance(item, Clocks) else item for item in event] for event in events]
+        return {
+            "centres": self._centres,
+            "start": self._start,
+            "readings": self._readings,
+            "events": events,
+            "bank": self._bank.to_dict() if self._bank else None,
+        }
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
         self._centres = dict(values["centres"])
         if values["bank"] is not None:
-            self.begin((1.0, 1.0, 1.0), {name: math.expm1(value) for name, value in self._centres.items()})
+            a, b, c = values["start"]
+            self.begin((a, b, c), {name: math.expm1(value) for name, value in self._centres.items()})
             self.bank.load(values["bank"])
+        self._readings = values["readings"]
+        events = values["events"]
+        at = {"read": 3, "lose": 2}
+        self._events = None if events is None else [
+            [Clocks.from_list(item) if i == at.get(event[0]) else item for i, item in enumerate(event)]
+            for event in events
+        ]
