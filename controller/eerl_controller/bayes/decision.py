@@ -150,16 +150,27 @@ class Rule:
         found: tuple[float, Choice] | None = None
         for axis in (0, 1):
             table = _Table(self, times, powers, outlook, hopeful=axis)
-            allowed = affordable & table.paced(allowance)
-            saving = np.where(allowed, table.saving, -math.inf)
+            saving = np.where(table.paced(allowance), table.saving, -math.inf)
             at = np.unravel_index(int(saving.argmax()), saving.shape)
             gain = HOPE_CHANCE * (float(table.saving[at]) - best.saving) * max(allowance.left - trial, 0.0)
-            believed = plain.choice(at, best.price)
+            where = self._nearest(affordable, at)
+            if where is None:
+                continue
+            believed = plain.choice(where, best.price)
             worth = (best.saving - best.price * best.loss) - (believed.saving - best.price * believed.loss)
             net = gain - HOPE_BLOCKS * trial * max(worth, 0.0)
             if believed.pair != best.pair and net > 0.0 and (found is None or net > found[0]):
                 found = (net, believed)
         return found[1] if found else None
+
+    def _nearest(self, affordable: NDArray[np.bool_], at: tuple[int, ...]) -> tuple[int, int, int] | None:
+        """The deepest affordable setting on the way from the governor to this one."""
+        idle, generation, training = (int(index) for index in at)
+        while generation or training:
+            if affordable[idle, generation, training]:
+                return idle, generation, training
+            generation, training = max(generation - 1, 0), max(training - 1, 0)
+        return None
 
 
 class _Table:
