@@ -26,8 +26,8 @@ Array = NDArray[np.float64]
 
 #: Standard deviations of a one-sided 99 %.
 SURE = 2.326
-#: A hope is this many standard deviations, and comes true with the probability of a Gaussian beyond them.
-HOPE, HOPE_CHANCE = 1.0, 0.159
+#: Hopes in standard deviations, with the probability of a Gaussian between halfway points (0.5, 1.5, and beyond).
+HOPES = ((1.0, 0.242), (2.0, 0.067))
 #: Blocks that a hope is given to show what there is to it.
 HOPE_BLOCKS = 3.0
 #: A governor block so often is expected for the rest of the run, when it is judged what will be known at its end.
@@ -141,19 +141,23 @@ class Rule:
     ) -> Choice | None:
         """A setting worth ``trial`` updates, because it may turn out better than ``best``; None when there is none.
 
-        One response at a time is supposed to be a standard deviation kinder than believed, which is so with a
-        probability of 16 %. What would then be gained over the rest of the run, times that probability, must be
-        more than what the trial costs by today's belief.
+        One response at a time is supposed to be kinder than believed, by one or two standard deviations. What would
+        then be gained over the rest of the run, times the probability that it is so, must be more than what the
+        trial costs by today's belief.
         """
         plain = _Table(self, times, powers, outlook)
         affordable = plain.allowed(allowance, trial, reach)
         found: tuple[float, Choice] | None = None
         for axis in (0, 1):
-            table = _Table(self, times, powers, outlook, hopeful=axis)
-            saving = np.where(table.paced(allowance), table.saving, -math.inf)
-            at = np.unravel_index(int(saving.argmax()), saving.shape)
-            gain = HOPE_CHANCE * (float(table.saving[at]) - best.saving) * max(allowance.left - trial, 0.0)
-            where = self._nearest(affordable, at)
+            gain, most, where = 0.0, 0.0, None
+            for hope, chance in HOPES:
+                table = _Table(self, times, powers, outlook, hopeful=(axis, hope))
+                saving = np.where(table.paced(allowance), table.saving, -math.inf)
+                at = np.unravel_index(int(saving.argmax()), saving.shape)
+                better = chance * max(float(table.saving[at]) - best.saving, 0.0)
+                gain += better * max(allowance.left - trial, 0.0)
+                if better > most:
+                    most, where = better, self._nearest(affordable, at)
             if where is None:
                 continue
             believed = plain.choice(where, best.price)
@@ -177,7 +181,7 @@ class _Table:
     """Every setting at once: idle off and on, generation's clocks, training's clocks."""
 
     def __init__(
-        self, rule: Rule, times: Times, powers: Powers, outlook: Outlook, hopeful: int | None = None
+        self, rule: Rule, times: Times, powers: Powers, outlook: Outlook, hopeful: tuple[int, float] | None = None
     ) -> None:
         self._rule = rule
         self._outlook = outlook
@@ -193,11 +197,11 @@ class _Table:
         slow, kept = [], np.ones(1)
         for number, (axis, own) in enumerate(zip(rule.axes, rows, strict=True)):
             log = own @ mean
-            if number == hopeful:
+            if hopeful is not None and number == hopeful[0]:
                 # A trial's noise is in its way: what it may change is less than all that is not known.
                 variance = np.maximum(np.einsum("ij,ij->i", own @ self._covariance, own), 0.0)
                 noise = scales[number] ** 2 / HOPE_BLOCKS
-                log = log - HOPE * variance / np.sqrt(variance + noise)
+                log = log - hopeful[1] * variance / np.sqrt(variance + noise)
                 kept = np.sqrt(noise / (variance + noise))
             # Physics: slower when lower, and never slower than the clock itself.
             slow.append(np.clip(np.maximum.accumulate(log), 0.0, axis.depths + WORST_OFFSET))
@@ -240,7 +244,7 @@ class _Table:
         self._gradients[0][:, Layout.rest.start] += seconds[REST] * generation.depths
         self._gradients[1][:, Layout.rest.start + 1] += seconds[REST] * training.depths
         if hopeful is not None:
-            self._gradients[hopeful] = kept[:, None] * self._gradients[hopeful]
+            self._gradients[hopeful[0]] = kept[:, None] * self._gradients[hopeful[0]]
         self._switching_s = seconds[REST] * rule.switches
         worst = [np.expm1(axis.depths + WORST_OFFSET * axis.locked) for axis in rule.axes]
         self.worst_s = (
