@@ -124,16 +124,14 @@ class Controlled(Strategy):
             self._enter(State.CALIBRATION, GOVERNOR, reason, note)
         elif model.energy is None:
             self._enter(State.CALIBRATION, GOVERNOR, Reason.MISSING_ENERGY, "energy of the job is not known")
+        elif (missing := self._missing(model)) is not None:
+            self._enter(State.CALIBRATION, GOVERNOR, *missing)
         elif not self._has_room(evidence):
             self._enter(
                 State.CALIBRATION, GOVERNOR, Reason.NEAR_END, "too few updates left to repay a search"
             )
         else:
-            missing = self._missing(model)
-            if missing is not None:
-                self._enter(State.CALIBRATION, GOVERNOR, *missing)
-            else:
-                self._calibrated(evidence)
+            self._calibrated(evidence)
 
     def _missing(self, model: GovernorModel) -> tuple[Reason, str] | None:
         """What this mode needs to know and the references do not tell; None when nothing is missing."""

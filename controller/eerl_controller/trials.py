@@ -61,6 +61,10 @@ class Trials(Controlled):
 
     def _begin_search(self, evidence: Evidence) -> None:
         """A fresh search from the reference as it stands."""
+        missing = self._missing(self._model)
+        if missing is not None:
+            self._suspend(*missing)
+            return
         search = self._first_round()
         if not search.has_settings:
             self._suspend(
