@@ -145,10 +145,10 @@ class Field:
         subprocess.run(command, check=True)
         return str(library)
 
-    def start(self, command: Sequence[str], **options: Any) -> Running:
-        """Start eerl-run before a command."""
+    def start(self, command: Sequence[str], *, wrap: Sequence[str] = (), **options: Any) -> Running:
+        """Start eerl-run before a command; ``wrap`` goes before eerl-run, options to Popen."""
         self.out.mkdir(exist_ok=True)
-        argv = [str(EERL_RUN), *self.options, "--out", str(self.out), "--", *command]
+        argv = [*wrap, str(EERL_RUN), *self.options, "--out", str(self.out), "--", *command]
         self.running = Running(self, argv, options)
         return self.running
 
