@@ -253,11 +253,12 @@ class AsyncInflight(PoolByPool):
         self._words = [*self._words, word][-JUDGED_TOGETHER:]
         together = pooled(self._words)
         allowed = self._settings.max_throughput_loss
-        # Until there is as much evidence as is ever judged together, noise gets the benefit of a standard error.
-        benefit = 0.0 if len(self._words) >= JUDGED_TOGETHER else 1.0
-        if together.energy_change - benefit * together.energy_se >= 0.0:
+        # Until there is as much evidence as is ever judged together, noise gets the benefit of a standard error, of
+        # at most the one that blocks are made for.
+        most = 0.0 if len(self._words) >= JUDGED_TOGETHER else self._settings.async_inflight_standard_error
+        if together.energy_change - min(together.energy_se, most) >= 0.0:
             self._suspend(Reason.NOTHING_PAYS, f"the lock no longer saves: {together}")
-        elif together.loss - benefit * together.time_se > allowed:
+        elif together.loss - min(together.time_se, most) > allowed:
             raised = raise_responsible(pair, together, self._settings, self._clocks, self._ceilings)
             self._raise_to(raised, f"raised from {pair}: {together}")
         else:
