@@ -24,8 +24,11 @@ OURS = r"eerl-clockd|eerl_launch\.|bin/eerl-run"
 HOME_WITHIN_S = 15.0
 
 
-def leftovers(cluster: Cluster) -> list[str]:
-    """What a job must not leave on any node; empty when clocks are home and everything is forgotten."""
+def leftovers(cluster: Cluster, *, killed: bool = False) -> list[str]:
+    """What a job must not leave on any node; empty when clocks are home and everything is forgotten.
+
+    What was ``killed`` with -9 cannot take its own folder out of /dev/shm along.
+    """
     found = []
     for name, node in cluster.nodes.items():
         found += [

@@ -262,7 +262,7 @@ def test_kill_9_of_an_agent(cluster: Cluster) -> None:
     assert killed and job.exit_code == 4
     assert run.node("n2")["state"] == "lost", run.text
     assert run.node("n1")["coverage_fraction"] > 0.6
-    assert leftovers(cluster) == []
+    assert leftovers(cluster, killed=True) == []
 
 
 @pytest.mark.parametrize("victims", ["worker", "supervisor", "both"])
@@ -318,7 +318,7 @@ def test_time_limit(cluster: Cluster) -> None:
     job = cluster.wait_end(job_id, 120)
 
     assert job.state == "TIMEOUT"
-    assert leftovers(cluster) == []
+    assert leftovers(cluster, killed=True) == []
     text = make_report(cluster, job_id)
     last = int(re.findall(r"update (\d+)", job.output)[-1])
     run = read_run(cluster, job)
