@@ -166,31 +166,12 @@ class AsyncInflight(PoolByPool):
 
     # -- search and confirmation -------------------------------------------------------------------------------
 
-    def _next_trial(self, evidence: Evidence) -> None:
-        search = self._with_overlap()
-        levels = search.next() if search is not None and self._has_room(evidence) else None
-        if search is None or levels is None:
-            self._confirm_best()
-            return
-        self._levels = levels
-        pair = search.pair(levels)
-        note = f"trial {len(search.trials) + 1}: {pair}, {self._design}"
-        if self._last is not None:
-            note += f"; the one before: {self._last}"
-        self._candidate_block(State.SEARCH, pair, Reason.TRIAL, note)
+    def _try(self, pair: Pair, note: str) -> None:
+        self._candidate_block(State.SEARCH, pair, Reason.TRIAL, f"{note}; {self._design}")
 
-    def _confirm_best(self) -> None:
-        search = self._search
-        passing = search.passing() if search is not None else []
-        if search is not None and passing and len(search.trials) < 2 * self._settings.max_trials:
-            self._levels = passing[0]
-            self._words = []
-            self._confirm_once(search.pair(passing[0]), "")
-        elif self._confirmed is not None:
-            pair, word = self._confirmed
-            self._lock_in(pair, word, f"nothing lower pays on top of {pair}: {word}")
-        else:
-            self._suspend(Reason.NOTHING_PAYS, "no tested setting keeps the throughput and saves energy")
+    def _confirm_setting(self, pair: Pair) -> None:
+        self._words = []
+        self._confirm_once(pair, "")
 
     def _confirm_once(self, pair: Pair, note: str) -> None:
         trial = len(self._words) + 1
@@ -224,9 +205,6 @@ class AsyncInflight(PoolByPool):
             self._next_trial(evidence)
         else:
             self._confirm_best()
-
-    def _between_trials(self, note: str) -> None:
-        self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, note)
 
     def _lock_in(self, pair: Pair, comparison: Comparison, note: str) -> None:
         self._suspension.forgive()
