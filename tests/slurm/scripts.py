@@ -38,9 +38,8 @@ def leftovers(cluster: Cluster, *, killed: bool = False) -> list[str]:
         ]
         found += [f"{name}: /run/eerl/{path}" for path in node.run_eerl()]
         found += [f"{name}: {process.command}" for process in node.processes(OURS)]
-        found += [
-            f"{name}: {path.name}" for path in (node.root / "dev/shm").glob(f"eerl-{cluster.user.pw_uid}-*")
-        ]
+        folders = (node.root / "dev/shm").glob(f"eerl-{cluster.user.pw_uid}-*")
+        found += [f"{name}: {path.name}" for path in folders if not killed]
         found += [f"{name}: pid {pid} still holds NVML" for pid in node.stub.clients()]
     return found
 
