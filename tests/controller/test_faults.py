@@ -374,3 +374,15 @@ def test_a_lock_that_comes_to_cost_energy_is_not_kept() -> None:
         wasting += saving < 0.0
         step(controller, job)
     assert wasting <= 75, "trials may look for a new setting, nothing more"
+
+
+def test_governor_updates_without_phases_do_not_take_the_reference_away() -> None:
+    """Markers of phases stop in mid-run: what is known of the governor stays, and nothing crashes."""
+    controller, job = controller_for(QUIET, reference_window=15), Job(QUIET, 31)
+    run_until(controller, job, locked)
+
+    for _ in range(700):
+        step(controller, job, phases={})
+
+    assert controller.summary()
+    assert controller.governor_prediction(job.update(None, None, 0)) is not None
