@@ -18,6 +18,8 @@ from eerl_controller import (
     Settings,
     State,
 )
+from eerl_controller.references import References
+from eerl_controller.work import observe_work
 
 
 def test_without_counts_the_governor_stays_and_the_reason_is_said() -> None:
@@ -376,13 +378,17 @@ def test_a_lock_that_comes_to_cost_energy_is_not_kept() -> None:
     assert wasting <= 75, "trials may look for a new setting, nothing more"
 
 
-def test_governor_updates_without_phases_do_not_take_the_reference_away() -> None:
-    """Markers of phases stop in mid-run: what is known of the governor stays, and nothing crashes."""
-    controller, job = controller_for(QUIET, reference_window=15), Job(QUIET, 31)
-    run_until(controller, job, locked)
+def test_a_governor_update_that_would_leave_no_model_is_not_taken() -> None:
+    """Phases that are marked by turns: fewer than three updates know both, so the last one with both stays."""
+    references = References(ExecutionMode.COLOCATED_SYNC, window=5)
+    both = {name: PhaseRecord(elapsed_s=40.0, energy_j=4e3) for name in ("generation", "training")}
+    turns = [both, both, both, {"generation": both["generation"]}, {"training": both["training"]}]
+    for update, phases in enumerate(turns):
+        references.add(observe_work(simple(update, phases=phases)))
+    model = references.model
 
-    for _ in range(700):
-        step(controller, job, phases={})
+    references.add(observe_work(simple(5, phases={"generation": both["generation"]})))
 
-    assert controller.summary()
-    assert controller.governor_prediction(job.update(None, None, 0)) is not None
+    assert model is not None
+    assert references.model is not None
+    assert len(references.items) == 5
