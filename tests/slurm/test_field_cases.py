@@ -24,7 +24,7 @@ def cluster_wishes() -> dict[str, Any]:
 
 
 def test_a_step_that_holds_the_whole_exclusive_job(cluster: Cluster) -> None:
-    """S08b: from an exclusive step of an exclusive job agents join on both nodes within seconds, as a step of theirs."""
+    """S08b: from an exclusive step of an exclusive job agents join on both nodes in seconds, as their own step."""
     inner = f"sh -c \"{JOB} {SHORT}; squeue -s -h -j $SLURM_JOB_ID -o 'step %j %N'\""
     command = eerl_run(cluster, "").split(" -- ")[0] + f" -- {inner}"
     script = f"srun -N1 -n1 --exclusive --gres=gpu:4 {command}"
@@ -104,7 +104,7 @@ def test_a_step_that_exports_one_variable(cluster: Cluster) -> None:
 
 
 def test_a_launcher_in_every_task(cluster: Cluster) -> None:
-    """E03, E05: four tasks start eerl-run: one report, one message, the job's own joules, and one hand on the clocks."""
+    """E03, E05: four tasks start eerl-run: one report of the job's own joules, one message, one hand on clocks."""
     stub = cluster.node("n1").stub
     for other in (2, 3):
         stub.set_load(other, training=1.0)
@@ -128,7 +128,7 @@ def test_a_launcher_in_every_task(cluster: Cluster) -> None:
 
 
 def test_the_allocation_is_released(cluster: Cluster) -> None:
-    """W12: the command fails in a three-node job of ten minutes: the job ends at once, and nothing of ours is left."""
+    """W12: the command fails in a three-node job of ten minutes: the job ends at once, nothing of ours stays."""
     noted = cluster.work / "ended"
     command = eerl_run(cluster, f"{SHORT} --exit 1")
     shell = f"sh -c '{command.split(' -- ')[1]}; code=$?; date +%s.%N > {noted}; exit $code'"
@@ -166,12 +166,13 @@ def test_a_node_that_cannot_set_clocks(cluster: Cluster) -> None:
         assert kinds[-1:] != ["Set"] and kinds.count("Set") <= 1, kinds
         if kinds:
             assert (calls[-1].t_ns - calls[0].t_ns) / 1e9 < 2.4, "locked for longer than a step"
-    assert run.report["controller"]["control_off"] or "code 4" in run.text
+    (off,) = (event for event in run.events("event") if event["kind"] == "control_off")
+    assert off["node"] == "n2" and "code 4" in run.text
     assert leftovers(cluster) == []
 
 
 def test_no_tug_of_war(cluster: Cluster) -> None:
-    """C07: another writer sets other clocks all the time: ours are asked for once more, and then left to the other."""
+    """C07: another writer sets other clocks all the time: ours are asked for once more, then left to the other."""
     stub = cluster.node("n1").stub
     command = eerl_run(cluster, "--updates 3 --generation 4 --training 4", policy=FIXED)
     job_id = cluster.sbatch(command, *ON_N1)
@@ -196,22 +197,23 @@ def test_no_tug_of_war(cluster: Cluster) -> None:
 
 
 def test_a_cap_that_an_admin_lowers_in_mid_job(make_cluster: MakeCluster) -> None:
-    """N22b: a new site limit during a controlled job, set on the GPUs and in plugstack.conf, holds after the job."""
+    """N22b: a site limit that plugstack.conf gets during a job holds from the next job on, and after it."""
     cluster = make_cluster(nodes=1, gpus=2, plugstack="default=on")
     stub = cluster.node(0).stub
     job_id = cluster.sbatch(eerl_run(cluster, SHORT), "--gres=gpu:2")
     wait_for(lambda: stub.locked_mhz(0), "the lock")
-
     conf = cluster.base / "etc" / "plugstack.conf"
     conf.write_text(conf.read_text().rstrip() + " site_max_mhz=1305\n")
-    for gpu in (0, 1):
-        stub.lock_from_outside(gpu, 345, 1305)
-    job = cluster.wait_end(job_id)
+    first = cluster.wait_end(job_id)
+    stub.clear_calls()
 
-    assert job.exit_code == 0
-    for gpu in (0, 1):
-        locked = stub.locked_mhz(gpu)
-        assert locked is not None and locked[1] <= 1305
+    run = run_job(cluster, eerl_run(cluster, SHORT), "--gres=gpu:2")
+
+    asked = {int(call.args.rsplit("=", 1)[1]) for call in stub.setter_calls() if call.args.startswith("min=")}
+    assert (first.exit_code, run.job.exit_code) == (0, 0)
+    assert asked == {1200, 1305}, "1500 was wished for"
+    assert [stub.locked_mhz(gpu) for gpu in (0, 1)] == [(345, 1305)] * 2
+    assert "1500 MHz became 1305 MHz" in " ".join(run.text.split())
 
 
 def test_nodes_of_different_scope(make_cluster: MakeCluster) -> None:
@@ -227,5 +229,5 @@ def test_nodes_of_different_scope(make_cluster: MakeCluster) -> None:
     kinds = [event["kind"] for event in run.events("event")]
     assert (by_node["n1"]["energy_scope"], by_node["n2"]["energy_scope"]) == ("gpu", "module")
     assert by_node["n2"]["energy_j"] > 1700 * 5
-    assert "counter_restart" not in kinds and by_node["n2"]["estimated_j"] in (None, 0)
+    assert {"counter_restart", "energy_estimated"}.isdisjoint(kinds)
     assert "Mixed scopes" in " ".join(run.text.split())
