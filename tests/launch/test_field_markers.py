@@ -72,6 +72,39 @@ def test_measuring_sets_nothing(field: Field) -> None:
     assert {node["state"] for node in done.report["clocks_at_end"]} == {"untouched"}
 
 
+def test_equal_clocks_are_set_once(field: Field) -> None:
+    """C04: where both phases want the same clock there is one order to lock in the whole run."""
+    field.policy("policy: fixed\nfixed: {generation_mhz: 1200, training_mhz: 1200}\n")
+    program = "for u in range(1, 5):\n    phase('generation', 1.1, u); phase('training', 1.1, u)\n"
+
+    done = field.run(field.trainer(program))
+
+    assert len(done.events("update")) == 4
+    assert [event["mhz"] for event in done.events("clock") if event["mhz"] is not None] == [1200]
+
+
+def test_one_order_for_each_change_of_phase(field: Field) -> None:
+    """C04: a change of phase is one order for each GPU; phases shorter than a second do not switch at all."""
+    field.policy("policy: fixed\nfixed: {generation_mhz: 1500, training_mhz: 1200}\n")
+    program = """
+    for update in range(1, 5):
+        phase("generation", 1.2, update); phase("training", 1.2, update)
+    for update in range(5, 25):
+        phase("generation", 0.1, update); phase("training", 0.1, update)
+    """
+
+    done = field.run(field.trainer(program))
+
+    long_s, settled_s = (u["end_s"] for u in done.events("update") if u["label"] in (4, 10))
+    clocks = [event for event in done.events("clock") if event["mhz"] is not None]
+    early = [event["mhz"] for event in clocks if event["t_s"] < long_s]
+    assert early in (
+        [1500, 1200] * 4,
+        [1500, 1200] * 3,
+    )  # without the first update when agents joined during it
+    assert [event for event in clocks if event["t_s"] > settled_s] == []
+
+
 FIXED = "policy: fixed\nfixed: {generation_mhz: 1234, training_mhz: 5000}\nclocks: {min_mhz: 100, max_mhz: 3000}\n"
 
 

@@ -7,11 +7,12 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from launch.field_run import Field
+from launch.field_run import EERL_RUN, Field
 
 root_only = pytest.mark.skipif(os.getuid() != 0, reason="mounting and changing the user need root")
 
@@ -243,6 +244,38 @@ def test_something_of_ours_is_never_deleted(field: Field, kind: str) -> None:
         assert len(done.ours) == 1 and str(at_path) in done.errors, done.errors
     finally:
         shutil.rmtree(folder)
+
+
+# R12: a socket that a killed run has left.
+
+
+def test_after_a_killed_run(field: Field) -> None:
+    """R12: kill -9 of a run leaves its socket: the next run of the job works, a third beside it steps aside."""
+    job = f"98{os.getpid() % 100000:05d}"
+    field.environment |= {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": "n1", "SLURMD_NODENAME": "n1"}
+    first = field.start(["sleep", "60"])
+    first.until(lambda: list(field.out.glob("eerl-*/control.json")), "the first session")
+    first.kill("eerl_launch")
+    first.kill("sleep")
+    first.process.kill()
+    first.wait()
+    left = Path(f"/dev/shm/eerl-{os.getuid()}-{job}/s").exists()
+
+    second = field.start(field.trainer(TWO_UPDATES + "time.sleep(3)"))
+    second.until(lambda: list(field.out.glob(f"eerl-{job}-2/control.json")), "the second session")
+    third = subprocess.run(
+        [str(EERL_RUN), "--out", str(field.out), "--", "sh", "-c", "exit 8"],
+        env=field.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    done = second.wait()
+
+    assert left, "the killed run left no socket: nothing was shown"
+    assert third.returncode == 8
+    assert third.stderr.count("eerl: ") == 1 and "another eerl-run" in third.stderr
+    assert done.code == 0 and has_two_updates(done)
 
 
 # E06: no network.

@@ -323,7 +323,7 @@ def test_time_limit(cluster: Cluster) -> None:
     last = int(re.findall(r"update (\d+)", job.output)[-1])
     run = read_run(cluster, job)
     assert says(text, "ncomplete")
-    assert run.report["updates"]["last_update"] >= last - 10  # updates of 2.4 s
+    assert run.report["updates"]["last_update"] >= last - 4  # updates of 2.4 s: up to 10 s before the kill
 
 
 def test_requeue(cluster: Cluster) -> None:
@@ -332,9 +332,7 @@ def test_requeue(cluster: Cluster) -> None:
     script = f"{eerl_run(cluster, '--updates 2 --generation 1.2 --training 1.2')}\n{again}"
     job_id = cluster.sbatch(script, *ONE_NODE, "--requeue")
 
-    job = wait_for(
-        lambda: (now := cluster.job(job_id)).restarts == 1 and now.ended and now, "the end", 180, 0.3
-    )
+    job = cluster.wait_second_attempt(job_id)
 
     assert job.exit_code == 6
     for restart in (0, 1):
@@ -413,7 +411,9 @@ def test_a_node_goes_down_in_a_job_that_goes_on(cluster: Cluster) -> None:
     job = cluster.wait_end(job_id)
     run = read_run(cluster, job)
 
+    (end,) = run.events("end")
     assert job.exit_code == 4
+    assert end["t_s"] - end["run_s"] < 15  # from the command's end to that of everything else
     assert run.node("n2")["state"] == "lost"
     assert run.node("n1")["coverage_fraction"] > 0.6
     wait_for(lambda: cluster.node("n2").stub.at_default(), "n2's clocks", HOME_WITHIN_S)

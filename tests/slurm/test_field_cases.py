@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 from rig.cluster import Cluster, MakeCluster, wait_for
-from slurm.scripts import FIXED, JOB, PYTHON, RIG, eerl_run, leftovers, read_run, run_job
+from slurm.scripts import FIXED, JOB, PYTHON, RIG, eerl_run, leftovers, read_run, run_job, touched_gpus
 
 pytestmark = pytest.mark.slurm
 
@@ -231,3 +232,77 @@ def test_nodes_of_different_scope(make_cluster: MakeCluster) -> None:
     assert by_node["n2"]["energy_j"] > 1700 * 5
     assert {"counter_restart", "energy_estimated"}.isdisjoint(kinds)
     assert "Mixed scopes" in " ".join(run.text.split())
+
+
+def test_clocks_that_are_not_supported(cluster: Cluster) -> None:
+    """N02: no call to set clocks is supported: the job is measured only, the node stays, the reason is told."""
+    functions = ("nvmlDeviceSetGpuLockedClocks", "nvmlDeviceSetApplicationsClocks")
+    for function in functions:
+        cluster.node("n1").stub.add_fault(function, code=3)
+
+    run = run_job(cluster, eerl_run(cluster, f"{SHORT} --exit 3"), *ON_N1)
+
+    about = [line for line in run.job.errors.splitlines() if "n1" in line]
+    assert run.job.exit_code == 3
+    assert len(about) == 1 and "supported" in about[0], run.job.errors
+    assert run.report["allocation"]["coverage_fraction"] > 0.5
+    assert "supported" in run.text
+    assert cluster.sinfo()["n1"] == "idle"
+    assert leftovers(cluster) == []
+
+
+def test_the_report_is_about_the_right_gpu(make_cluster: MakeCluster) -> None:
+    """N17: where device numbers differ from NVML's, clocks and report concern the GPU that Slurm has given."""
+    cluster = make_cluster(nodes=1, gpus=4, minors=(2, 3, 0, 1), plugstack="gpu_order=minor default=on")
+    stub = cluster.node(0).stub
+
+    run = run_job(cluster, eerl_run(cluster, SHORT), "--gres=gpu:1")
+
+    assert [gpu["uuid"] for gpu in run.report["gpus"]] == [stub.uuid(2)]
+    assert touched_gpus(cluster, "n1") == {2}
+    assert run.report["allocation"]["energy_j"] > 0
+
+
+def test_a_lock_that_hangs_in_the_driver(cluster: Cluster) -> None:
+    """N23: a call that sets a clock hangs on one GPU: phases and end are as ever, and the others come home."""
+    stub = cluster.node("n1").stub
+    stub.add_fault("nvmlDeviceSetGpuLockedClocks", gpu=1, delay_ms=60_000, times=1)
+
+    run = run_job(cluster, eerl_run(cluster, f"{SHORT} --exit 3"), *ON_N1)
+
+    end = run.events("end")[0]
+    assert run.job.exit_code == 3
+    assert run.report["updates"]["updates"] == 3
+    assert end["run_s"] < 30 and end["t_s"] - end["run_s"] < 15
+    assert stub.at_default(0)
+    assert stub.uuid(1) in run.job.errors and "10" in run.job.errors
+
+
+def test_a_terminal_in_a_step(cluster: Cluster) -> None:
+    """W04: under srun --pty the command reads the terminal, and one Ctrl-C interrupts it once."""
+    program = (
+        "import os,signal,time;print([os.isatty(i) for i in range(3)]);print('got',input());"
+        "n=[0];signal.signal(2,lambda *a:n.__setitem__(0,n[0]+1));print('ready',flush=True);"
+        "\nend=time.time()+10\nwhile not n[0] and time.time()<end: time.sleep(0.05)\n"
+        "time.sleep(0.5);print('count',n[0])"
+    )
+    (cluster.work / "terminal.py").write_text(program)
+    eerl = f"{Path(PYTHON).parent}/eerl-run"
+    user = cluster.user
+    drop = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+    srun = ["srun", "--pty", "-w", "n1", "--gres=gpu:1", "--eerl", f"--chdir={cluster.work}"]
+    argv = [*drop, *srun, eerl, "--", PYTHON, str(cluster.work / "terminal.py")]
+    child = pexpect.spawn(argv[0], argv[1:], env=cluster.environment(), timeout=60, cwd=str(cluster.work))
+
+    child.expect(r"\[True, True, True\]")
+    child.sendline("hello")
+    child.expect("got hello")
+    child.expect("ready")
+    child.sendintr()
+
+    child.expect(r"count (\d+)")
+    assert child.match is not None and child.match.group(1) == b"1"
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+    assert leftovers(cluster) == []
