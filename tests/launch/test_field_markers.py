@@ -105,6 +105,35 @@ def test_one_order_for_each_change_of_phase(field: Field) -> None:
     assert [event for event in clocks if event["t_s"] > settled_s] == []
 
 
+def test_overlap_that_nobody_declared(field: Field) -> None:
+    """R08: generation and training at the same time without a mode: no control from there on, and one message."""
+    field.policy("policy: fixed\nfixed: {generation_mhz: 1500, training_mhz: 1200}\n")
+    program = """
+    import threading
+    def train(update):
+        with mark.phase("training", update=update):
+            time.sleep(2.0)
+    for update in range(1, 5):
+        with mark.phase("generation", update=update):
+            time.sleep(0.7)
+            thread = threading.Thread(target=train, args=(update,)); thread.start()
+            time.sleep(1.5)
+        thread.join()
+    """
+
+    done = field.run(field.trainer(program))
+
+    told = [line for line in done.ours if "training overlap" in line]
+    off_s = next(e["t_s"] for e in done.events("event") if e["kind"] == "warning" and "overlap" in e["text"])
+    assert done.code == 0
+    assert len(told) == 1, done.errors
+    assert [
+        event for event in done.events("clock") if event["mhz"] is not None and event["t_s"] > off_s + 1
+    ] == []
+    assert "overlap" in done.text
+    assert all(check["ok"] is not False for check in done.report["checks"])
+
+
 FIXED = "policy: fixed\nfixed: {generation_mhz: 1234, training_mhz: 5000}\nclocks: {min_mhz: 100, max_mhz: 3000}\n"
 
 
