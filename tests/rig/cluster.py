@@ -308,7 +308,8 @@ class Cluster:
         Not none: credentials have a resolution of a second, and that of the first attempt is revoked.
         """
         self._wait(job_id, lambda job: job.restarts == 1 and job.state == "PENDING", "come back", timeout_s)
-        self.scontrol("update", f"jobid={job_id}", "StartTime=now+3")
+        time.sleep(2)
+        self.scontrol("update", f"jobid={job_id}", "StartTime=now")
         return self._wait(job_id, lambda job: job.restarts == 1 and job.ended, "end again", timeout_s)
 
     def run(
