@@ -9,8 +9,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from eerl_launch.arrangement import Arrangement
+from eerl_launch.clock_maps import clock_map
 from eerl_launch.energy import Allocation
 from eerl_launch.markers import Marker
+from eerl_launch.modes import Mode
 from eerl_launch.nodes import Nodes
 from eerl_launch.occurrences import Occurrence
 from eerl_launch.policy import Policy
@@ -38,19 +41,22 @@ class Pilot:
         policy: Policy,
         nodes: Nodes,
         energy: Allocation,
+        arrangement: Arrangement,
         steering: Steering,
         voice: Voice,
     ) -> None:
         self._config = config
         self._policy = policy
         self._nodes = nodes
+        self._energy = energy
+        self._arrangement = arrangement
         self._steering = steering
         self._voice = voice
-        self._builder = RecordBuilder(energy, steering.plans, steering.clocks)
+        self._builder = RecordBuilder(energy, steering.plans, steering.clocks, arrangement)
         self._controller: Controller | None = None
-        self._told_mode: str | None = None
         self._total_updates = policy.total_updates
         self._next_plan: ClockPlan | None = None
+        self._approaching = False
         self._number = -1
         self._last_label: int | None = None
         self._first_begin_s: float | None = None
@@ -70,15 +76,57 @@ class Pilot:
     # -- what the run is ------------------------------------------------------------------------------------
 
     def told(self, marker: Marker) -> None:
-        """The trainer described its run."""
-        mode = marker.fields.get("mode")
-        if isinstance(mode, str):
-            self._told_mode = mode
+        """The trainer described its run, or a pool of it."""
+        if marker.event == "pool":
+            self._arrangement.tell_pool(marker)
+            self.check_pools()
+            return
         if self._policy.total_updates is None and "total_updates" in marker.numbers:
             self._total_updates = int(marker.numbers["total_updates"])
+        self._arrangement.tell_mode(marker)
+        self._follow_mode()
+        self._check_arrangement()
+        if self._policy.policy == "fixed":
+            self._ready_controller()
+
+    def first_phase(self) -> None:
+        """Phases begin: from now on the mode is what it is."""
+        if not self._arrangement.settled:
+            self._arrangement.settled = True
+            self._follow_mode()
+
+    def _follow_mode(self) -> None:
+        """Clocks by the map of the mode, which may change until the first phase."""
+        wanted = clock_map(self._arrangement.mode)
+        if type(wanted) is not type(self._steering.map):
+            self._steering.map = wanted
+
+    def check_pools(self) -> None:
+        """GPUs or pools have come: see whether pools are known and possible."""
+        self._settle_pools()
+        if self._policy.policy == "fixed":
+            self._ready_controller()
+
+    def _settle_pools(self) -> None:
+        self._arrangement.settle_pools(self._nodes.by_name.values(), self._energy)
+        self._check_arrangement()
+
+    def _check_arrangement(self) -> None:
+        """Give up control when mode or pools contradict what is known."""
+        arrangement = self._arrangement
+        if not self._nodes.settled and arrangement.contradiction is None:
+            return  # a pool may name GPUs of a node that has not joined yet
+        if arrangement.problem_is_final and self._steering.off_reason is None:
+            self._give_up(str(arrangement.problem), "arrangement", f"measuring only: {arrangement.problem}")
+
+    def _give_up(self, reason: str, key: str, message: str) -> None:
+        self._steering.off_reason = reason
+        self._voice.say_once(key, message)
+        self._voice.log("event", kind="control_off", text=reason)
 
     def check_control(self) -> None:
         """Decide whether clocks can be controlled at all, once every node has joined or cannot."""
+        self._settle_pools()
         if self._policy.policy == "governor" or self._steering.off_reason is not None:
             return
         bad = self._nodes.without_control()
@@ -100,9 +148,15 @@ class Pilot:
         self._voice.log("event", kind="control_off", node=node.name, text=self._steering.off_reason)
 
     def _ready_controller(self) -> None:
-        """Make the controller if it can be made; a first plan with clocks waits for a generation begin."""
-        if self._controller is not None:
+        """Make the controller if it can be made; a first plan with clocks waits for a border."""
+        if self._controller is not None or not self._nodes.settled:
             return
+        arrangement = self._arrangement
+        if not arrangement.mode_known:
+            _load_controller()  # beside the loop, so that it is there when the first phase begins
+            return
+        if arrangement.problem is not None and not arrangement.problem_is_final:
+            return  # pools may still be told
         self._controller = self._make_controller()
         if self._controller is None:
             return
@@ -112,28 +166,23 @@ class Pilot:
             self._next_plan = self._controller.plan
 
     def _make_controller(self) -> Controller | None:
-        """The controller, once all nodes are known and there is a clock table."""
+        """The controller, when there is a clock table."""
         clocks = self._nodes.common_clocks_mhz()
-        if not self._nodes.settled or not clocks:
+        if not clocks:
             return None
         from eerl_controller import ClockGrid, Controller, ExecutionMode, Settings
 
         settings = dict(self._policy.controller_settings())
         if self._steering.off_reason is not None:
             settings["policy"] = "governor"
-        mode_name = self._told_mode if self._policy.mode == "auto" else self._policy.mode
-        known = {mode.value for mode in ExecutionMode}
-        if mode_name is not None and mode_name not in known:
-            self._voice.say_once("mode", f"the trainer names an unknown mode {mode_name!r}; measuring only")
-            settings["policy"] = "governor"
-        mode = ExecutionMode(mode_name) if mode_name in known else ExecutionMode.COLOCATED_SYNC
+        mode = ExecutionMode(self._arrangement.mode.value)
         grid = ClockGrid(clocks, clocks[-1])
         made = Settings(**settings)
         self._voice.log(
             "controller",
             settings=made.to_dict(),
             mode=mode.value,
-            mode_source="policy" if self._policy.mode != "auto" else ("trainer" if mode_name else "assumed"),
+            mode_source=self._arrangement.mode_source,
             grid={"supported_mhz": list(grid.supported_mhz), "governor_mhz": grid.governor_mhz},
             seed=0,
         )
@@ -155,14 +204,37 @@ class Pilot:
 
     # -- updates --------------------------------------------------------------------------------------------
 
+    def approach(self) -> None:
+        """A refit or pause has begun, after which a new update does: clocks change now, to count from then on."""
+        self._approaching = True
+        if self._next_plan is not None:
+            self._steering.prepare(self._next_plan)
+
+    def trains(self, begin_s: float) -> None:
+        """Training begins: a refit that has not ended by now has lost its end, and its plan rules from here."""
+        if self._approaching and self._steering.coming is not None:
+            self._steering.adopt(self._steering.coming, begin_s)
+            self._next_plan = None
+        self._approaching = False
+
     def boundary(self, begin_s: float) -> None:
         """A new update begins: a plan that came too late for the last one takes effect now."""
+        first = self._first_begin_s is None
         if self._first_begin_s is None:
             self._first_begin_s = begin_s
-            threading.Thread(target=_import_controller, daemon=True).start()
-        if self._next_plan is not None:
+            _load_controller()
+        if first and self._policy.policy == "fixed":
+            self._ready_controller()
+        # In flight, clocks change in the pause only: a plan that was not there when it began waits for the next.
+        in_time = first or self._steering.coming is not None or self._mode is not Mode.ASYNC_INFLIGHT
+        if self._next_plan is not None and in_time:
             self._steering.adopt(self._next_plan, begin_s)
             self._next_plan = None
+        self._approaching = False
+
+    @property
+    def _mode(self) -> Mode:
+        return self._arrangement.mode
 
     def before_first(self, occurrences: Sequence[Occurrence], until_s: float) -> list[dict[str, Any]]:
         """Ledger lines of phases that ran before the first update (a validation before step 1, say)."""
@@ -188,6 +260,7 @@ class Pilot:
 
     def record(self, update: Update, *, following_begin_s: float | None, now_s: float) -> None:
         """One update has closed: build its record, show it to the controller, take its plan."""
+        self._say_pools_missing()
         self._ready_controller()
         flags = set()
         if self._steering.hold or self._held_in_update:
@@ -210,12 +283,24 @@ class Pilot:
         if self._controller is not None:
             self._observe(built.record, following_begin_s, now_s)
 
+    def _say_pools_missing(self) -> None:
+        """An update has ended and pools are still not known: tell it once."""
+        problem = self._arrangement.problem
+        if problem is not None and self._steering.off_reason is None and self._policy.policy != "governor":
+            self._voice.say_once(
+                "pools",
+                f"measuring only for now: mode {self._mode.value} controls each pool on its own, and {problem}",
+            )
+
     def _refuse_overlap(self, update: Update) -> None:
+        """Generation and training at once on one pool, or in turns that are none: not the mode it should be."""
+        if self._mode.asynchronous or self._steering.off_reason is not None:
+            return
         both_s = overlap_s(update, "generation", "training")
         length_s = (update.end_s or 0.0) - update.begin_s
-        if both_s > max(1.0, _OVERLAP_FRACTION * length_s) and self._steering.off_reason is None:
+        if both_s > max(1.0, _OVERLAP_FRACTION * length_s):
             self._steering.off_reason = (
-                "generation and training overlap, and no mode says how GPUs are shared"
+                f"generation and training overlap, which mode {self._mode.value} cannot"
             )
             self._voice.say_once(
                 "overlap",
@@ -228,7 +313,7 @@ class Pilot:
         controller = self._controller
         prediction = controller.governor_prediction(record) if controller is not None else None
         usable, reason = True, None
-        if not update.begun("training"):
+        if not update.trained:
             usable, reason = False, "no training phase in this update"
         elif record.energy_j is None:
             usable, reason = False, "energy is partial"
@@ -253,6 +338,7 @@ class Pilot:
             },
             gpu_energy_j=built.gpu_energy_j,
             unattributed=built.unattributed,
+            pool_waits=built.waits,
             usable=usable,
             unusable_reason=reason,
         )
@@ -276,10 +362,14 @@ class Pilot:
         if plan.plan_id == before[0]:
             return
         grace_s = max(GRACE_S, _WALL_GRACE_S * self._config["time_scale"])
-        if following_begin_s is not None and now_s - following_begin_s <= grace_s:
+        in_grace = following_begin_s is not None and now_s - following_begin_s <= grace_s
+        if in_grace and following_begin_s is not None and self._mode is not Mode.ASYNC_INFLIGHT:
             self._steering.adopt(plan, following_begin_s)
-        else:
-            self._next_plan = plan
+            self._next_plan = None
+            return
+        self._next_plan = plan
+        if self._approaching:
+            self._steering.prepare(plan)
 
     def _remaining_updates(self, update: Update) -> int | None:
         if self._total_updates is None:
@@ -308,8 +398,12 @@ class Pilot:
             self._steering.adopt(self._steering.plan, now_s)
 
 
-def _import_controller() -> None:
+def _load_controller() -> None:
     """Load numpy beside the loop, so that the first record does not wait for it."""
+    threading.Thread(target=_import_controller, daemon=True).start()
+
+
+def _import_controller() -> None:
     import eerl_controller  # noqa: F401
 
 

@@ -37,10 +37,11 @@ class Status:
                 "plan_id": plan.plan_id,
                 "generation_mhz": plan.generation_mhz,
                 "training_mhz": plan.training_mhz,
+                "idle_mhz": plan.idle_mhz,
                 "reason": plan.reason.name,
                 "note": plan.note,
             },
-            "applied_mhz": self._steering.applied_mhz,
+            "applied_mhz": {pool: self._steering.applied_mhz.get(pool) for pool in self._steering.map.pools},
             "nodes": {node.name: node.state for node in self._nodes.by_name.values()},
             "gpus": self._nodes.gpu_count(),
             "energy_saving_pct": None
