@@ -26,6 +26,7 @@ class Occurrence:
     counts: dict[str, float] = field(default_factory=dict)
     strangers_end: bool = False  # ended by senders that did not begin it
     carried: int = 0  # borders of updates it ran across
+    goes_on: bool = False  # cut by a border on purpose: the rest is the next update's
 
     def fits(self, marker: Marker) -> bool:
         """Whether a marker may mean this occurrence: same phase, and no other label."""

@@ -45,16 +45,16 @@ def shares(
     generation = arrangement.members("generation") or frozenset()
     training = arrangement.members("training") or frozenset()
     generating = {o.phase for o in occurrences if ROLE_OF_PHASE.get(top_level(o.phase)) == "generation"}
-    own = partition(
-        [o for o in occurrences if o.phase in generating or o.phase in (REFIT, PAUSE)], begin_s, end_s
-    )
+    own = partition([o for o in occurrences if o.phase in generating], begin_s, end_s)
     others = partition([o for o in occurrences if o.phase not in generating], begin_s, end_s)
     if PAUSE in others:
         others[REFIT] = union([*others.pop(PAUSE), *others.get(REFIT, ())])
+    refit = others.get(REFIT, [])
     found = {
-        phase: Share(intervals, generation, generation, "generation")
+        # Generation that goes on across a pause has been begun, but does not run in it.
+        phase: Share(left, generation, generation, "generation")
         for phase, intervals in own.items()
-        if phase not in (REFIT, PAUSE)
+        if (left := [part for first_s, last_s in intervals for part in remainder(first_s, last_s, refit)])
     }
     for phase, intervals in others.items():
         if phase == REFIT:
@@ -82,7 +82,7 @@ def remainder(begin_s: float, end_s: float, taken: Iterable[Interval]) -> list[I
     """What of [begin, end] lies in none of the intervals."""
     left, at_s = [], begin_s
     for first_s, last_s in union(taken):
-        if first_s > at_s:
+        if min(first_s, end_s) > at_s:
             left.append((at_s, min(first_s, end_s)))
         at_s = max(at_s, last_s)
     return [*left, (at_s, end_s)] if at_s < end_s else left

@@ -108,7 +108,10 @@ class Pilot:
             self._ready_controller()
 
     def _settle_pools(self) -> None:
-        self._arrangement.settle_pools(self._nodes.by_name.values(), self._energy)
+        changed = self._arrangement.settle_pools(self._nodes.by_name.values(), self._energy)
+        for role, members in self._arrangement.pools.members.items():
+            if changed and self._arrangement.pools.policy.get(role):
+                self._voice.log("pool", role=role, gpus=sorted(members), source="policy")
         self._check_arrangement()
 
     def _check_arrangement(self) -> None:

@@ -110,7 +110,7 @@ class RecordBuilder:
         all_nodes_measured: bool = True,
     ) -> list[dict[str, Any]]:
         """Ledger lines of the phases of one stretch of time: the disjoint partition, then the subphases."""
-        incomplete = {top_level(o.phase) for o in occurrences if not o.complete}
+        incomplete = {top_level(o.phase) for o in occurrences if not (o.complete or o.goes_on)}
         found = self._shares(occurrences, begin_s, end_s)
         subphases: dict[str, list[Interval]] = {}
         for occurrence in occurrences:

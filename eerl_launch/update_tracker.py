@@ -42,6 +42,8 @@ class UpdateTracker:
         self._asynchronous = border is not Border.GENERATION
         #: In-flight: the trainer tells of pauses, so a refit's end inside one is no border.
         self._tells_pauses = False
+        self._events_seen = False
+        self._ends_count = False
         self.current: Update | None = None
         self.updates_seen = 0
         self.odd: Counter[str] = Counter()
@@ -173,6 +175,9 @@ class UpdateTracker:
         closed, going_on = self._close(t_s)
         opened = Update(self.updates_seen, label, t_s, occurrences=going_on, asynchronous=self._asynchronous)
         if self._asynchronous:
+            # Of the first update nobody knows yet; waiting for an event in vain would cost one border.
+            opened.told_by_events = self._events_seen or self.updates_seen == 0
+            opened.counted_by_ends = self._ends_count
             opened.label = next(
                 (o.label for o in going_on if o.phase == "training" and not o.carried), opened.label
             )
@@ -245,6 +250,8 @@ class UpdateTracker:
             sender = next(iter(occurrence.open_senders))
             occurrence.strangers_end = True
         occurrence.end(sender, marker.t_s, marker.numbers)
+        if occurrence.phase == "generation" and "generated_tokens" in marker.numbers:
+            self._ends_count = True
         if not occurrence.complete or "/" in occurrence.phase or occurrence.end_s is None:
             return None
         closed = opened = None
@@ -278,6 +285,7 @@ class UpdateTracker:
         self.odd["end_without_begin"] += 1
 
     def _count(self, marker: Marker) -> None:
+        self._events_seen = True
         candidates = ([self.current] if self.current else []) + list(reversed(self._closed))
         update = next((u for u in candidates if u.is_named(marker.update)), None)
         if update is None:
@@ -303,6 +311,7 @@ class UpdateTracker:
                 continue
             occurrence.complete = False
             generates = self._asynchronous and occurrence.phase == "generation"
+            occurrence.goes_on = generates
             if occurrence.end_s is not None and not generates:
                 continue  # some ranks have ended it: the others' ends are late or lost
             occurrence.end_s = max(occurrence.begin_s, t_s)

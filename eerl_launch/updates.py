@@ -28,6 +28,10 @@ class Update:
     numbers: dict[str, float] = field(default_factory=dict)
     counted: bool = False
     asynchronous: bool = False
+    #: Asynchronous: whether the trainer sends update events, which alone tell what was consumed and how old it was.
+    told_by_events: bool = False
+    #: Asynchronous: whether ends of generation bring counts in this run, so that no end means nothing was finished.
+    counted_by_ends: bool = False
     #: Asynchronous: the numbers of each label's own update event.
     events: dict[int | None, dict[str, float]] = field(default_factory=dict)
 
@@ -76,8 +80,9 @@ class Update:
             self.longest("longest_response_tokens", "generation"),
             self.tokens("valid_tokens", "training"),
         )
-        every = not self.asynchronous or self.labels() <= set(self.events)
-        return (self.counted and every) or None not in brought
+        if self.asynchronous and (self.counted or self.told_by_events):
+            return self.counted and self.labels() <= set(self.events)
+        return self.counted or None not in brought
 
     def _counts(self, name: str, phase: str) -> list[float]:
         """The count of each of the phase's occurrences; empty when any of them did not bring it."""
@@ -95,9 +100,8 @@ class Update:
     def _known(self, name: str, phase: str) -> tuple[float | None, list[float]]:
         """The update event's number, unless the phase's own counts say more; and those counts."""
         counts = self._counts(name, phase)
-        if self.asynchronous and phase == "generation" and counts:
-            return None, counts
-        return self.numbers.get(name), counts
+        by_ends = self.asynchronous and phase == "generation" and (bool(counts) or self.counted_by_ends)
+        return (None if by_ends else self.numbers.get(name)), counts
 
     def tokens(self, name: str, phase: str) -> int | None:
         """A token count: from the update event, else summed over the phase's occurrences; None if unknown.
@@ -107,6 +111,8 @@ class Update:
         told, counts = self._known(name, phase)
         if told is not None:
             return int(told)
+        if not counts and self.counted_by_ends and phase == "generation":
+            return None if any(o.phase == phase for o in self.occurrences) else 0
         return int(sum(counts)) if counts else None
 
     def longest(self, name: str, phase: str) -> int | None:

@@ -29,7 +29,8 @@ def _strategy(settings: Settings, mode: ExecutionMode, grid: ClockGrid, referenc
     if settings.policy == "governor":
         return measure_only(Reason.POLICY_GOVERNOR, "policy governor: measuring only")
     if settings.policy == "fixed":
-        return fixed(settings, grid)
+        waiting = (ExecutionMode.DISAGGREGATED_SYNC, ExecutionMode.ASYNC_DRAINED)
+        return fixed(settings, grid, pools_wait=mode in waiting)
     if mode is ExecutionMode.COLOCATED_SYNC:
         return ColocatedSync(settings, grid, references)
     return measure_only(Reason.MODE_NOT_SUPPORTED, f"mode {mode.value} is not controlled yet: measuring only")

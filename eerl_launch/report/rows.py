@@ -68,6 +68,7 @@ class UpdateRow:
     unusable_reason: str | None = None
     flags: tuple[str, ...] = ()
     record: dict[str, Any] = field(default_factory=dict)
+    pool_waits: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
