@@ -56,7 +56,7 @@ class Pilot:
         self._controller: Controller | None = None
         self._total_updates = policy.total_updates
         self._next_plan: ClockPlan | None = None
-        self._approaching = False
+        self._approached_s: float | None = None
         self._number = -1
         self._last_label: int | None = None
         self._first_begin_s: float | None = None
@@ -207,18 +207,15 @@ class Pilot:
 
     # -- updates --------------------------------------------------------------------------------------------
 
-    def approach(self) -> None:
+    def approach(self, begin_s: float) -> None:
         """A refit or pause has begun, after which a new update does: clocks change now, to count from then on."""
-        self._approaching = True
+        if self._approached_s is not None and self._steering.coming is not None:
+            # The last one's end got lost: its plan has ruled since it began, in the middle of an update.
+            self._steering.adopt(self._steering.coming, self._approached_s)
+            self._next_plan = None
+        self._approached_s = begin_s
         if self._next_plan is not None:
             self._steering.prepare(self._next_plan)
-
-    def trains(self, begin_s: float) -> None:
-        """Training begins: a refit that has not ended by now has lost its end, and its plan rules from here."""
-        if self._approaching and self._steering.coming is not None:
-            self._steering.adopt(self._steering.coming, begin_s)
-            self._next_plan = None
-        self._approaching = False
 
     def boundary(self, begin_s: float) -> None:
         """A new update begins: a plan that came too late for the last one takes effect now."""
@@ -233,7 +230,7 @@ class Pilot:
         if self._next_plan is not None and in_time:
             self._steering.adopt(self._next_plan, begin_s)
             self._next_plan = None
-        self._approaching = False
+        self._approached_s = None
 
     @property
     def _mode(self) -> Mode:
@@ -371,7 +368,7 @@ class Pilot:
             self._next_plan = None
             return
         self._next_plan = plan
-        if self._approaching:
+        if self._approached_s is not None:
             self._steering.prepare(plan)
 
     def _remaining_updates(self, update: Update) -> int | None:

@@ -238,9 +238,7 @@ class Session:
         else:
             self.steering.map.ends(edge.phase, edge.t_s, edge.took_s)
         if edge.approaches:
-            self.pilot.approach()
-        elif edge.begins and edge.phase == "training":
-            self.pilot.trains(edge.t_s)
+            self.pilot.approach(edge.t_s)
         if edge.opened is not None:
             self.pilot.boundary(edge.t_s)
         if edge.begins or self.arrangement.mode.separate:

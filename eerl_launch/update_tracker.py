@@ -109,9 +109,9 @@ class UpdateTracker:
             return False
         return self._past(marker.update) is None or self._starts_again(marker)
 
-    def _is_border(self, phase: str) -> bool:
-        """Whether an asynchronous update ends with this phase."""
-        if not self._asynchronous or (self.current is not None and not self.current.trained):
+    def _is_border(self, phase: str, begin_s: float) -> bool:
+        """Whether an asynchronous update ends with this phase, which began then."""
+        if not self._asynchronous or (self.current is not None and not self.current.trained_before(begin_s)):
             return False
         if self._border is Border.PAUSE and self._tells_pauses:
             return phase == PAUSE
@@ -157,7 +157,7 @@ class UpdateTracker:
         if self._known_already(marker):
             return None
         running = self._running()
-        approaches = self.current is not None and self._is_border(marker.phase or "")
+        approaches = self.current is not None and self._is_border(marker.phase or "", t_s)
         if len(running) >= _MAX_OCCURRENCES:
             self.odd["too_many_phases"] += 1
         else:
@@ -175,11 +175,14 @@ class UpdateTracker:
         closed, going_on = self._close(t_s)
         opened = Update(self.updates_seen, label, t_s, occurrences=going_on, asynchronous=self._asynchronous)
         if self._asynchronous:
-            # Of the first update nobody knows yet; waiting for an event in vain would cost one border.
-            opened.told_by_events = self._events_seen or self.updates_seen == 0
+            if closed is not None:
+                # Of the first update nobody knows yet; waiting for an event in vain costs one border, once.
+                closed.told_by_events = self._events_seen or closed.index == 0
+                told = closed.label if closed.label in closed.events else None
+                closed.label = next(iter(closed.labels()), told)
             opened.counted_by_ends = self._ends_count
             opened.label = next(
-                (o.label for o in going_on if o.phase == "training" and not o.carried), opened.label
+                (o.label for o in going_on if o.phase == "training" and o.label is not None), None
             )
         self.current = opened
         self.updates_seen += 1
@@ -256,7 +259,7 @@ class UpdateTracker:
             return None
         closed = opened = None
         end_s, took_s = occurrence.end_s, occurrence.end_s - occurrence.begin_s
-        if self._is_border(occurrence.phase):
+        if self._is_border(occurrence.phase, occurrence.begin_s):
             if self.current is not None:
                 end_s = max(end_s, self.current.begin_s)
             closed, opened = self._open(end_s, None)
@@ -311,13 +314,13 @@ class UpdateTracker:
                 continue
             occurrence.complete = False
             generates = self._asynchronous and occurrence.phase == "generation"
-            occurrence.goes_on = generates
             if occurrence.end_s is not None and not generates:
                 continue  # some ranks have ended it: the others' ends are late or lost
             occurrence.end_s = max(occurrence.begin_s, t_s)
             if "/" in occurrence.phase or (occurrence.phase == "generation" and not generates):
                 continue
             if occurrence.carried < _MAX_CARRIED or generates:
+                occurrence.goes_on = self._asynchronous
                 going_on.append(occurrence.across_border(with_counts=generates))
             else:
                 self.odd["missing_end"] += 1

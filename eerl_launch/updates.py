@@ -44,9 +44,20 @@ class Update:
         """Whether training has begun in this update, or ended in it."""
         return any(o.phase == "training" and (not o.carried or o.complete) for o in self.occurrences)
 
-    def labels(self) -> set[int]:
-        """The labels of the training in this update; several when weights go out every few steps."""
-        return {o.label for o in self.occurrences if o.phase == "training" and o.label is not None}
+    def trained_before(self, t_s: float) -> bool:
+        """Asynchronous: whether training ended in this update, or began in it before ``t_s``."""
+        return any(
+            o.phase == "training" and (o.complete or (not o.carried and o.begin_s < t_s))
+            for o in self.occurrences
+        )
+
+    def labels(self) -> list[int]:
+        """The labels of the training in this update; several when weights go out every few steps.
+
+        Training that goes on in the next update is the next one's.
+        """
+        own = (o for o in self.occurrences if o.phase == "training" and not o.goes_on)
+        return list(dict.fromkeys(o.label for o in own if o.label is not None))
 
     def is_named(self, label: int | None) -> bool:
         """Whether an update event with this label is about this update."""
@@ -81,18 +92,18 @@ class Update:
             self.tokens("valid_tokens", "training"),
         )
         if self.asynchronous and (self.counted or self.told_by_events):
-            return self.counted and self.labels() <= set(self.events)
+            return self.counted and set(self.labels()) <= set(self.events)
         return self.counted or None not in brought
 
     def _counts(self, name: str, phase: str) -> list[float]:
         """The count of each of the phase's occurrences; empty when any of them did not bring it."""
-        if self.asynchronous and phase == "generation":
+        if self.asynchronous:  # whatever ended in this time
             own = [o for o in self.occurrences if o.phase == phase and o.complete]
         else:
             own = [
                 o
                 for o in self.occurrences
-                if o.phase == phase and not o.carried and (self.asynchronous or o.label in (None, self.label))
+                if o.phase == phase and not o.carried and o.label in (None, self.label)
             ]
         counts = [o.counts[name] for o in own if name in o.counts]
         return counts if len(counts) == len(own) else []

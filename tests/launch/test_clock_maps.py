@@ -152,7 +152,9 @@ def test_governor_plan_has_no_clocks(mode: Mode) -> None:
 
 EDGES = st.tuples(
     st.sampled_from("+-"),
-    st.sampled_from(["generation", "validation", "logprob", "training", "critic", "reward", "refit", "pause"]),
+    st.sampled_from(
+        ["generation", "validation", "logprob", "training", "critic", "reward", "refit", "pause"]
+    ),
 ).map("".join)
 
 

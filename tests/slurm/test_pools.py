@@ -120,10 +120,8 @@ def test_pools_that_take_turns(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_pools_that_meet(cluster: Cluster, tmp_path: Path) -> None:
-    """Drained: the pool that arrives first has the idle clock until the refit begins; late counts find their update."""
-    run = run_pools(
-        cluster, tmp_path, "drained", "--updates 5 --generation 1.4 --training 3.2 --late 0.3"
-    )
+    """Drained: the pool that arrives first idles until the refit begins; late counts find their update."""
+    run = run_pools(cluster, tmp_path, "drained", "--updates 5 --generation 1.4 --training 3.2 --late 0.3")
 
     check_whole(run, cluster, "async_drained")
     zero_s = origin_s(run, cluster)
@@ -155,7 +153,7 @@ def test_pools_in_flight(cluster: Cluster, tmp_path: Path) -> None:
     updates = run.events("update")
     assert [u["label"] for u in updates] == list(range(4))
     pauses = phases(run, "refit")
-    assert [u["end_s"] for u in updates] == [end_s for _, end_s in pauses]
+    assert [u["end_s"] for u in updates] == pytest.approx([end_s for _, end_s in pauses], abs=0.1)
     for update in updates[1:]:
         record = update["record"]
         assert set(record["phases"]) == {"generation", "training", "refit"}
