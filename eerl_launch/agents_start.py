@@ -16,8 +16,6 @@ from eerl_launch.slurm import Allocation, agent_argv, agent_environment, parse_g
 _SHORTEST_PERIOD_S = 0.02
 _PERIOD_S = 0.2
 _SCONTROL_TIMEOUT_S = 20.0
-#: srun ends by itself once its agents have; after this it is in the way of the job's end.
-_REAP_S = 5.0
 
 
 def allocation(config: Mapping[str, Any]) -> Allocation | None:
@@ -78,9 +76,9 @@ def gpu_indices(config: Mapping[str, Any]) -> dict[str, list[int]] | None:
     return {name: list(found.get(name, ())) for name in job.nodes if name in found}
 
 
-def reap(link: Link, *, patient: bool) -> None:
+def reap(link: Link, *, patience_s: float) -> None:
     """Wait for a link's process to end, and end it when it does not."""
-    deadline = time.monotonic() + (_REAP_S if patient else 0.3)
+    deadline = time.monotonic() + patience_s
     while link.process.poll() is None and time.monotonic() < deadline:
         link.send()
         _drain(link)

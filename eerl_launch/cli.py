@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from eerl_launch import own_modules  # noqa: F401 - before anything that a PYTHONPATH could replace
+
+# isort: split
 import os
 import sys
 from dataclasses import replace
@@ -88,6 +91,7 @@ def eerl_run(
 
 def _run(options: Options) -> int:
     """Prepare and run; whatever fails from here on, the command runs."""
+    launch.reserve_standard_descriptors()
     try:
         prepared = prepare(options, os.environ)
     except OptionError as error:

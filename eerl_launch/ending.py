@@ -17,6 +17,10 @@ from eerl_launch.telling import say
 
 #: Agents have this long to say good-bye; one that has not even joined is not waited for.
 _FAREWELL_S = 6.0
+#: srun ends by itself once its agents have; after this it is in the way of the job's end.
+_REAP_S = 5.0
+#: Agents that had not joined hold nothing that must come home.
+_REAP_UNJOINED_S = 0.1
 
 
 def say_good_bye(nodes: Nodes, selector: selectors.BaseSelector) -> None:
@@ -33,7 +37,7 @@ def say_good_bye(nodes: Nodes, selector: selectors.BaseSelector) -> None:
     for link in nodes.links:
         link.close_input()
     for link in nodes.links:
-        agents_start.reap(link, patient=bool(joined))
+        agents_start.reap(link, patience_s=_REAP_S if joined else _REAP_UNJOINED_S)
 
 
 def end_event(
@@ -62,7 +66,8 @@ def _reset(nodes: Nodes, orders: Orders, name: str) -> dict[str, Any]:
     """Whether a node's clocks came home, as far as its agent could tell."""
     node = nodes.by_name[name]
     if node.farewell is None:
-        unknown = node.state in ("joined", "lost") and node.controllable
+        could_lock = node.info.get("backend", "none") != "none"  # also one that has been lost since
+        unknown = node.state in ("joined", "lost") and could_lock
         return {"ok": None if unknown else True, "failures": [], "unknown": unknown}
     failures = orders.reset_failures.get(name, [])
     left = bool(node.farewell.get("left_locked"))

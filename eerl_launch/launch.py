@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from eerl_launch.telling import say
 _FAREWELL_S = 60.0
 _SILENT_S = 8.0
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+#: The session's code when it has said itself what went wrong.
+_SAID_SO = 70
 
 
 @dataclass(slots=True)
@@ -94,8 +97,11 @@ class SessionProcess:
                 return
 
 
-def _reserve_standard_descriptors() -> None:
-    """Keep 0, 1 and 2 taken in this process where the caller had closed them; the command sees them closed."""
+def reserve_standard_descriptors() -> None:
+    """Keep 0, 1 and 2 taken in this process where the caller had closed them; the command sees them closed.
+
+    To be called before anything of ours is opened, or the marker socket becomes somebody's standard output.
+    """
     while True:
         fd = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         if fd > 2:
@@ -136,7 +142,7 @@ def run(
 
     ``config`` starts a session beside it; None runs the command alone.
     """
-    _reserve_standard_descriptors()
+    reserve_standard_descriptors()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED | {signal.SIGCHLD})
     new_group = not has_terminal()
     witness = Witness(new_group)
@@ -160,6 +166,8 @@ def run(
     witness.stop()
     if session is not None:
         session.farewell({"ev": "exit", "code": code if code >= 0 else 128 - code, "signal": max(0, -code)})
+        if config is not None and session.process.returncode != 0:  # it could not take away its own folder
+            shutil.rmtree(config["private_folder"], ignore_errors=True)
     return code if code >= 0 else 128 - code
 
 
@@ -172,7 +180,8 @@ def _wait(pid: int, group: int | None, witness: Witness, session: SessionProcess
         if done:
             return status
         if not warned and session is not None and session.process.poll() is not None:
-            say("the session ended early; the clocks are handed back and the command goes on unmeasured")
+            if session.process.returncode != _SAID_SO:
+                say("the session ended early; the clocks are handed back and the command goes on unmeasured")
             warned = True
         info = signal.sigtimedwait(watched, 5.0)
         if info is None or info.si_signo == signal.SIGCHLD:

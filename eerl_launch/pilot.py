@@ -61,6 +61,7 @@ class Pilot:
         self._last_label: int | None = None
         self._first_begin_s: float | None = None
         self._held_in_update = False
+        self._broken = False
         self.not_honoured: Callable[[], bool] = lambda: False
 
     @property
@@ -120,12 +121,9 @@ class Pilot:
         if not self._nodes.settled and arrangement.contradiction is None:
             return  # a pool may name GPUs of a node that has not joined yet
         if arrangement.problem_is_final and self._steering.off_reason is None:
-            self._give_up(str(arrangement.problem), "arrangement", f"measuring only: {arrangement.problem}")
-
-    def _give_up(self, reason: str, key: str, message: str) -> None:
-        self._steering.off_reason = reason
-        self._voice.say_once(key, message)
-        self._voice.log("event", kind="control_off", text=reason)
+            self._steering.off_reason = str(arrangement.problem)
+            self._voice.say_once("arrangement", f"measuring only: {arrangement.problem}")
+            self._voice.log("event", kind="control_off", text=self._steering.off_reason)
 
     def check_control(self) -> None:
         """Decide whether clocks can be controlled at all, once every node has joined or cannot."""
@@ -152,7 +150,7 @@ class Pilot:
 
     def _ready_controller(self) -> None:
         """Make the controller if it can be made; a first plan with clocks waits for a border."""
-        if self._controller is not None or not self._nodes.settled:
+        if self._controller is not None or self._broken or not self._nodes.settled:
             return
         arrangement = self._arrangement
         if not arrangement.mode_known:
@@ -160,13 +158,28 @@ class Pilot:
             return
         if arrangement.problem is not None and not arrangement.problem_is_final:
             return  # pools may still be told
-        self._controller = self._make_controller()
+        try:
+            self._controller = self._make_controller()
+        except Exception as error:
+            self._give_up(error)
         if self._controller is None:
             return
         if self._controller.plan.is_governor:
             self._steering.adopt(self._controller.plan, 0.0)  # which is how things have been so far
         else:
             self._next_plan = self._controller.plan
+
+    def _give_up(self, error: Exception) -> None:
+        """A fault of the controller's own: clocks go home, measuring goes on, the job does not notice."""
+        self._broken, self._controller, self._next_plan = True, None, None
+        self._steering.coming = None
+        self._steering.off_reason = f"the controller failed: {error!r}"
+        self._voice.log("event", kind="control_off", text=self._steering.off_reason)
+        self._voice.say_once(
+            "controller",
+            f"the controller failed ({error!r}): clocks go back to the governor, measuring goes on; "
+            "please report this with the run's ledger",
+        )
 
     def _make_controller(self) -> Controller | None:
         """The controller, when there is a clock table."""
@@ -260,6 +273,7 @@ class Pilot:
 
     def record(self, update: Update, *, following_begin_s: float | None, now_s: float) -> None:
         """One update has closed: build its record, show it to the controller, take its plan."""
+        self.first_phase()
         self._say_pools_missing()
         self._ready_controller()
         flags = set()
@@ -311,7 +325,11 @@ class Pilot:
     def _log_update(self, update: Update, built: Built) -> None:
         record = built.record
         controller = self._controller
-        prediction = controller.governor_prediction(record) if controller is not None else None
+        prediction = None
+        try:
+            prediction = controller.governor_prediction(record) if controller is not None else None
+        except Exception as error:
+            self._give_up(error)
         usable, reason = True, None
         if not update.trained:
             usable, reason = False, "no training phase in this update"
@@ -356,6 +374,9 @@ class Pilot:
             self._voice.log(
                 "event", kind="warning", text=f"the controller passed over update {record.update}: {error}"
             )
+            return
+        except Exception as error:
+            self._give_up(error)
             return
         if (plan.plan_id, plan.reason, controller.state) != before:
             self._log_plan(controller, plan)

@@ -183,7 +183,10 @@ def prepare(options: Options, env: Mapping[str, str]) -> Prepared:
         "marker_fd": marker_fd,
         "lock_fd": lock.fd,
         "end_time_unix_s": job.end_time_unix_s if job is not None else None,
-        "start": _start_event(options, job, nodes, run_id, options.simulate),
+        "start": {
+            **_start_event(options, job, nodes, run_id, options.simulate),
+            "marker_socket": environment["EERL_SOCKET"],
+        },
     }
     return Prepared(environment, config, (marker_fd, lock.fd))
 

@@ -49,6 +49,8 @@ from eerl_launch.updates import Edge, Update
 _TICK_PERIOD_S = 10.0
 #: A second reading after an edge: the counter is published every 100 ms, so this one is fresh.
 _SECOND_SAMPLE_S = 0.12
+#: A reading for the end of a phase comes this much after it, in wall seconds.
+_AFTER_END_S = 0.02
 #: An update waits this long for readings after its end before it is called partial.
 _ENERGY_PATIENCE_S = 3.0
 #: Malformed markers written to the ledger one by one; the rest is counted.
@@ -150,7 +152,7 @@ class Session:
         if now >= self._timers["tick"]:
             self._timers["tick"] = now + _TICK_PERIOD_S
             self._log_totals()
-        if self._samples_due and now >= self._samples_due[0]:
+        if self._samples_due and now >= min(self._samples_due):
             self._samples_due = [due for due in self._samples_due if due > now]
             self.nodes.broadcast({"op": "sample", "id": self.nodes.serial()})
         self.orders.check(now)
@@ -246,8 +248,9 @@ class Session:
         if edge.closed is not None:
             self.closed.append(Closed(edge.closed, now))
         if now >= self._timers["sample"]:  # too frequent readings come back empty
-            self._timers["sample"] = now + 0.1 / max(1.0, self.config["time_scale"])
-            self.nodes.broadcast({"op": "sample", "id": self.nodes.serial()})
+            self._timers["sample"] = now + 0.1 / self.config["time_scale"]
+            # After an end another phase often begins at once, and its lock must not queue behind a reading.
+            self._samples_due.append(now if edge.begins else now + _AFTER_END_S / self.config["time_scale"])
             if edge.opened is not None:
                 self._samples_due.append(now + _SECOND_SAMPLE_S)
 

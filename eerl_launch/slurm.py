@@ -38,7 +38,8 @@ _KEPT = frozenset(
         "SLURMD_NODENAME",
     }
 )
-_KEPT_PREFIXES = ("SLURM_JOB_ID_HET_GROUP_", "SLURM_JOB_NODELIST_HET_GROUP_")
+# SLURM_SPANK_: without PrologFlags=Alloc a node's prolog hears of --eerl from its first step, which may be the agent.
+_KEPT_PREFIXES = ("SLURM_JOB_ID_HET_GROUP_", "SLURM_JOB_NODELIST_HET_GROUP_", "SLURM_SPANK_")
 _SLURM_PREFIXES = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "SALLOC_", "PMI_", "PMIX_", "PMI2_")
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from eerl_launch import own_modules  # noqa: F401 - before anything that a PYTHONPATH could replace
+
+# isort: split
 import json
 import os
 import sys

@@ -197,15 +197,21 @@ class UpdateTracker:
     def _known_already(self, marker: Marker) -> bool:
         """Whether a begin belongs to an occurrence that is there already; heals lost ends on the way."""
         running = self._running()
-        for occurrence in [o for o in running if o.phase == marker.phase and marker.sender in o.open_senders]:
+        same = [o for o in running if o.phase == marker.phase and o.open_senders]
+        for occurrence in same:
+            own = marker.sender in occurrence.open_senders
             if self._asynchronous and occurrence.phase == "generation":
                 # Batches of several updates may be generated at once, beside other phases: no end was lost.
-                if occurrence.fits(marker):
+                if own and occurrence.fits(marker):
                     self.odd["repeated_begin"] += 1
                     return True
             elif occurrence.carried:
-                self.odd["missing_end"] += 1
-                running.remove(occurrence)
+                # Nobody begins a phase while the one before still runs, be it under another name.
+                if own or not occurrence.fits(marker) or marker.sender not in self._labels:
+                    self.odd["missing_end"] += 1
+                    running.remove(occurrence)
+            elif not own:
+                continue
             elif self._end_was_lost(occurrence, marker.sender):
                 self.odd["missing_end"] += 1
             elif occurrence.fits(marker):
@@ -220,7 +226,7 @@ class UpdateTracker:
                 occurrence.join(marker)
                 return True
         for occurrence in running:
-            joinable = not occurrence.carried and not occurrence.strangers_end
+            joinable = (self._asynchronous or not occurrence.carried) and not occurrence.strangers_end
             if joinable and occurrence.fits(marker) and marker.sender not in occurrence.senders:
                 occurrence.join(marker)
                 return True

@@ -4,6 +4,10 @@ Each phase's measured time and energy is divided by its governor prediction at t
 ratios are applied to the governor reference updates, so that every setting is judged on the same work, however
 few its updates were. What has no fitted phase (refit, reward, waits, switches) enters as its measured mean:
 the judgement is on whole-update time and energy.
+
+Where pools overlap, the whole update is divided by its prediction. With drained updates and only training slowed
+(section 6.2), training's measured slowdown is applied to the governor references instead, and their time is
+worked out anew from their recorded arrivals: lengths that vary in generation then hide nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +18,9 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from eerl_controller.clocks import GOVERNOR, Pair
 from eerl_controller.governor import STRAGGLER_FLOOR, STRAGGLER_SD, GovernorModel
+from eerl_controller.overlap import Overlap
 from eerl_controller.quantity import QuantityModel, has_phases
 from eerl_controller.work import GENERATION_PHASES, TRAINING_PHASES, Observation
 
@@ -42,6 +48,8 @@ class Comparison:
     time_se: float
     energy_se: float
     updates: int
+    #: Drained updates: how many times as long as the governor's generation and training took to arrive.
+    slowdowns: tuple[float | None, float | None] = (None, None)
 
     @property
     def throughput_change(self) -> float:
@@ -81,6 +89,7 @@ class Comparison:
             time_se=values["time_se"],
             energy_se=values["energy_se"],
             updates=values["updates"],
+            slowdowns=(values["slowdowns"][0], values["slowdowns"][1]),
         )
 
 
@@ -104,12 +113,19 @@ def pooled(comparisons: Sequence[Comparison]) -> Comparison:
         squares = [(i.updates / updates * value) ** 2 for i, value in zip(comparisons, values, strict=True)]
         return math.sqrt(sum(squares))
 
+    def slowdown(axis: int) -> float | None:
+        known = [(item.updates, item.slowdowns[axis]) for item in comparisons]
+        values = [(weight, value) for weight, value in known if value is not None]
+        total = sum(weight for weight, _ in values)
+        return sum(weight * value for weight, value in values) / total if values else None
+
     return Comparison(
         added_time=mean([item.added_time for item in comparisons]),
         added_energy=mean([item.added_energy for item in comparisons]),
         time_se=error([item.time_se for item in comparisons]),
         energy_se=error([item.energy_se for item in comparisons]),
         updates=updates,
+        slowdowns=(slowdown(0), slowdown(1)),
     )
 
 
@@ -160,10 +176,34 @@ def _change(
     )
 
 
-def compare(model: GovernorModel, observations: Sequence[Observation]) -> Comparison | None:
+def _overlapping_change(
+    overlap: Overlap, timed: Sequence[Observation], pair: Pair, whole: Change, whole_se: float
+) -> tuple[Change, float, tuple[float | None, float | None]]:
+    """Added time of drained updates by pool, its standard error, and the pools' slowdowns.
+
+    ``whole`` is the change of the whole update against its prediction; only what training alone slowed is
+    replayed instead.
+    """
+    generation, training = (overlap.slowdown(axis, timed) for axis in (0, 1))
+    if generation is None or training is None:
+        return whole, whole_se, (None, None)
+    if pair.generation_mhz is None and pair.training_mhz is not None:
+        added = overlap.added_time(1.0, training.ratio)
+        later = overlap.added_time(1.0, training.ratio + training.se)
+        change = Change(0.0, added, overlap.added_rest(timed))
+        return change, max(later - added, training.se / len(timed)), (1.0, training.ratio)
+    # What the pools' own slowdowns do not explain is the rest.
+    parts = overlap.parts(generation.ratio, training.ratio)
+    change = Change(*parts, whole.total - sum(parts))
+    return change, whole_se, (generation.ratio, training.ratio)
+
+
+def compare(
+    model: GovernorModel, observations: Sequence[Observation], pair: Pair = GOVERNOR
+) -> Comparison | None:
     """The setting under which these updates ran, against the governor; None without time or energy evidence.
 
-    Updates of unknown energy count for time only.
+    Updates of unknown energy count for time only. ``pair`` is the setting, where the mode judges by it.
     """
     timed = [item for item in observations if comparable(model, item)]
     powered = [item for item in timed if item.energy_j is not None]
@@ -191,10 +231,15 @@ def compare(model: GovernorModel, observations: Sequence[Observation]) -> Compar
         [item.counts for item in powered],
     )
     n = len(model.references)
+    time_se = model.time.residual_sd * math.sqrt(1.0 / len(timed) + 1.0 / n)
+    slowdowns: tuple[float | None, float | None] = (None, None)
+    if model.overlap is not None:
+        added_time, time_se, slowdowns = _overlapping_change(model.overlap, timed, pair, added_time, time_se)
     return Comparison(
         added_time=added_time,
         added_energy=added_energy,
-        time_se=model.time.residual_sd * math.sqrt(1.0 / len(timed) + 1.0 / n),
+        time_se=time_se,
         energy_se=model.energy.residual_sd * math.sqrt(1.0 / len(powered) + 1.0 / n),
         updates=len(timed),
+        slowdowns=slowdowns,
     )

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, pstdev
 
+from eerl_controller.overlap import fit_overlap
 from eerl_controller.quantity import (
     MIN_REFERENCES,
     WHOLE,
     QuantityModel,
     expected_phases,
     features,
+    fit_overlapping,
     fit_quantity,
     has_phases,
 )
@@ -69,10 +71,27 @@ def stragglers(observations: Sequence[Observation], mode: ExecutionMode) -> list
         residuals = robust_residuals(names, [rows[i] for i in index], values)
         explained = len(index) >= 2 * OBSERVATIONS_PER_FEATURE
         floor = STRAGGLER_FLOOR if explained else UNEXPLAINED_FLOOR
-        limit = max(STRAGGLER_SD * robust_sd(residuals), floor)
+        spread = _clipped_sd(residuals) if mode is ExecutionMode.ASYNC_INFLIGHT else robust_sd(residuals)
+        limit = max(STRAGGLER_SD * spread, floor)
         for i, residual in zip(index, residuals, strict=True):
             out[i] = out[i] or abs(residual) > limit
     return out
+
+
+def _clipped_sd(residuals: Sequence[float]) -> float:
+    """Standard deviation of what lies within ``STRAGGLER_SD`` of it.
+
+    In-flight, an update that took longer is made up for by the next ones, and extra generation rounds are frequent
+    without being told: a spread blind to a large minority would cut them off, and with them what clocks cost.
+    """
+    kept = list(residuals)
+    while len(kept) >= MIN_REFERENCES:
+        spread = pstdev(kept)
+        inside = [value for value in kept if abs(value) <= STRAGGLER_SD * spread]
+        if len(inside) == len(kept) or not inside:
+            return spread
+        kept = inside
+    return robust_sd(residuals)
 
 
 def _whole(observation: Observation, energy: bool) -> float:
@@ -97,7 +116,9 @@ class GovernorModel:
         self.phases = phases
         self.time = time
         self.energy = energy
-        self._ranges = _ranges(self.references)
+        #: Asynchronous updates: what a slower pool would have cost them; None where that is not known.
+        self.overlap = fit_overlap(self.references, mode)
+        self._ranges = _ranges(self.references, mode)
         self._other = _other_phases(self.references, phases)
 
     @classmethod
@@ -120,7 +141,8 @@ class GovernorModel:
         if len(whole) < MIN_REFERENCES:
             return None
         kept = [item for item, out in zip(whole, stragglers(whole, mode), strict=True) if not out]
-        time = fit_quantity(kept, phases, mode, energy=False)
+        time = fit_overlapping(kept, mode) if mode is ExecutionMode.ASYNC_DRAINED else None
+        time = time or fit_quantity(kept, phases, mode, energy=False)
         if time is None:
             return None
         return cls(mode, kept, phases, time, fit_quantity(kept, phases, mode, energy=True))
@@ -158,7 +180,7 @@ class GovernorModel:
         phases = {
             name: PhaseRecord(elapsed_s=value, energy_j=joules.get(name))
             for name, value in seconds.items()
-            if name != WHOLE
+            if name != WHOLE and not self.time.overlapping
         }
         phases.update({name: item for name, item in self._other.items() if name in totals})
         for name in ("checkpoint", "validation"):
@@ -175,11 +197,10 @@ class GovernorModel:
         )
 
 
-def _ranges(references: Sequence[Observation]) -> dict[str, tuple[float, float]]:
-    """Lowest and highest log(1 + count) by feature, for features that every reference knows."""
-    names = [
-        name for name in ("generated", "longest", "valid") if all(name in item.counts for item in references)
-    ]
+def _ranges(references: Sequence[Observation], mode: ExecutionMode) -> dict[str, tuple[float, float]]:
+    """Lowest and highest log(1 + count) by feature of the mode, for features that every reference knows."""
+    wanted = features(WHOLE, mode, [item.counts for item in references])
+    names = [name for name in wanted if all(name in item.counts for item in references)]
     logs = {name: [math.log1p(item.counts[name]) for item in references] for name in names}
     return {name: (min(values), max(values)) for name, values in logs.items()}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from eerl_controller.records import UpdateRecord
-from eerl_controller.settings import Settings
 
 
 def remaining_updates(record: UpdateRecord, typical_s: float) -> float | None:
@@ -16,12 +15,11 @@ def remaining_updates(record: UpdateRecord, typical_s: float) -> float | None:
     return min(known) if known else None
 
 
-def has_room(record: UpdateRecord, typical_s: float, settings: Settings) -> bool:
+def has_room(record: UpdateRecord, typical_s: float, cost_updates: int) -> bool:
     """Whether a new trial may begin.
 
-    What is learnt must be used at least as long as learning it took: twice a trial with its governor updates,
-    its confirmation and their settling must fit into what is left.
+    What is learnt must be used at least as long as learning it took: twice the ``cost_updates`` of a trial with
+    its governor updates, its confirmation and their settling must fit into what is left.
     """
     left = remaining_updates(record, typical_s)
-    cost = settings.trial_updates + settings.bracket_updates + settings.confirmation_updates
-    return left is None or left >= 2 * (cost + 3 * settings.settle_updates)
+    return left is None or left >= 2 * cost_updates

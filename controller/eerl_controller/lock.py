@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from eerl_controller.clocks import Pair
+from eerl_controller.clocks import GOVERNOR, Pair
 from eerl_controller.comparison import Comparison, compare, pooled, without_stragglers
 from eerl_controller.governor import GovernorModel
 from eerl_controller.monitor import Monitor, lower_with_margin, raise_responsible
-from eerl_controller.response import Response
+from eerl_controller.response import Curve
 from eerl_controller.settings import Settings
 from eerl_controller.work import Observation
 
@@ -125,7 +125,7 @@ class Lock:
     def judge_window(self, model: GovernorModel) -> Comparison | None:
         """The window as it stands against the reference as it stands; None without evidence."""
         observations = without_stragglers(model, self.monitor.observations)
-        return compare(model, observations) if observations else None
+        return compare(model, observations, self.pair or GOVERNOR) if observations else None
 
     def is_alarming(self, window: Comparison) -> bool:
         """Whether a loss is too large for feedback steps to mend within a reasonable time."""
@@ -137,7 +137,7 @@ class Lock:
         latest = self.monitor.observations[-self._settings.confirmation_updates :]
         if len(latest) < self._settings.confirmation_updates:
             return None
-        window = compare(model, without_stragglers(model, latest))
+        window = compare(model, without_stragglers(model, latest), pair)
         if window is None:
             return None
         if self.is_alarming(window):
@@ -159,7 +159,7 @@ class Lock:
         pair: Pair,
         model: GovernorModel,
         reference_age_updates: int,
-        responses: tuple[Response, Response] | None,
+        responses: tuple[Curve | None, Curve | None] | None,
         ceilings_mhz: tuple[float, float],
     ) -> Verdict:
         """The advice after the latest update. Without ``responses`` no clock is lowered."""

@@ -5,11 +5,16 @@ It has no clock, file, socket, logger or environment; the same records give the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from eerl_controller.colocated import ColocatedSync
+from eerl_controller.controlled import Controlled
+from eerl_controller.disaggregated import DisaggregatedSync
+from eerl_controller.drained import AsyncDrained
 from eerl_controller.governor import GovernorPrediction
+from eerl_controller.inflight import AsyncInflight
 from eerl_controller.records import ClockGrid, ClockPlan, ExecutionMode, RecordError, UpdateRecord
 from eerl_controller.references import References
 from eerl_controller.saving import Estimate, RunningSaving
@@ -25,15 +30,19 @@ PARTITION_SLACK_S = 1.0
 
 
 def _strategy(settings: Settings, mode: ExecutionMode, grid: ClockGrid, references: References) -> Strategy:
-    """The strategy of a policy and an execution mode. Other modes will each get their own here."""
+    """The strategy of a policy and an execution mode."""
     if settings.policy == "governor":
         return measure_only(Reason.POLICY_GOVERNOR, "policy governor: measuring only")
     if settings.policy == "fixed":
         waiting = (ExecutionMode.DISAGGREGATED_SYNC, ExecutionMode.ASYNC_DRAINED)
         return fixed(settings, grid, pools_wait=mode in waiting)
-    if mode is ExecutionMode.COLOCATED_SYNC:
-        return ColocatedSync(settings, grid, references)
-    return measure_only(Reason.MODE_NOT_SUPPORTED, f"mode {mode.value} is not controlled yet: measuring only")
+    controlled: dict[ExecutionMode, type[Controlled]] = {
+        ExecutionMode.COLOCATED_SYNC: ColocatedSync,
+        ExecutionMode.DISAGGREGATED_SYNC: DisaggregatedSync,
+        ExecutionMode.ASYNC_DRAINED: AsyncDrained,
+        ExecutionMode.ASYNC_INFLIGHT: AsyncInflight,
+    }
+    return controlled[mode](settings.for_mode(mode), grid, references)
 
 
 class Controller:
@@ -45,7 +54,7 @@ class Controller:
         self.grid = grid
         #: Kept for snapshots: nothing in synchronous control is drawn by lot.
         self.seed = seed
-        self._references = References(mode, settings.reference_window)
+        self._references = References(mode, settings.for_mode(mode).reference_window)
         self._strategy = _strategy(settings, mode, grid, self._references)
         self._saving = RunningSaving()
         self._seen = 0
@@ -158,6 +167,8 @@ class Controller:
             needed = self._seen
         first_plan = record.plan_id == 0 and self._run_length == self._seen
         settled = self._seen > self.settings.warmup_updates if first_plan else self._run_length > needed
+        if self.mode is ExecutionMode.ASYNC_INFLIGHT:
+            settled = settled and self._carries_only_its_own(record)
         pair = self._strategy.book.pair_of(record.plan_id)
         observation = observe_work(record) if unusable is None else None
         if observation is not None and pair is None:
@@ -172,6 +183,16 @@ class Controller:
             after_gap=after_gap,
             is_reference=observation is not None and settled and pair is not None and pair.is_governor,
         )
+
+    def _carries_only_its_own(self, record: UpdateRecord) -> bool:
+        """Whether no consumed request was started under an earlier plan (in-flight; paper, section 6.3).
+
+        Where that is not known, as many updates are left out as a request may be old.
+        """
+        if record.oldest_request_plan_id is not None:
+            return record.oldest_request_plan_id == record.plan_id
+        age = math.ceil(record.policy_age_max) if record.policy_age_max is not None else 1
+        return record.plan_id == 0 or self._run_length > self.settings.settle_updates + age
 
     def snapshot(self) -> dict[str, Any]:
         """Everything :meth:`restore` needs to go on with equal plans, ready for JSON."""

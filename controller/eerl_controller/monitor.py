@@ -7,7 +7,7 @@ from typing import Any
 
 from eerl_controller.clocks import GOVERNOR, Pair, lowered, raised
 from eerl_controller.comparison import Comparison
-from eerl_controller.response import Response
+from eerl_controller.response import Curve
 from eerl_controller.settings import Settings
 from eerl_controller.work import Observation
 
@@ -94,7 +94,7 @@ def lower_with_margin(
     pair: Pair,
     window: Comparison,
     known: Mapping[Pair, Comparison],
-    responses: tuple[Response, Response],
+    responses: tuple[Curve | None, Curve | None],
     settings: Settings,
     clocks: Sequence[int],
     ceilings_mhz: tuple[float, float],
@@ -102,7 +102,8 @@ def lower_with_margin(
     """The pair with one clock lowered by a feedback step, if the measured margin permits; else None.
 
     Margin means: the loss of the window, and that of all windows of this pair together, plus what the step is
-    expected to cost, stays within the allowance, and the step is expected to save. ``known`` has what was seen of
+    expected to cost, stays within the allowance, and the step is expected to save. A clock without a response is
+    left alone. ``known`` has what was seen of
     each pair since the governor was last measured: a pair at or below one that was too slow, or saved no more
     than this one, is not tried again.
     """
@@ -115,7 +116,9 @@ def lower_with_margin(
     ]
     found: tuple[float, Pair] | None = None
     for axis in (0, 1):
-        ceiling, now = ceilings_mhz[axis], pair.phases[axis]
+        ceiling, now, response = ceilings_mhz[axis], pair.phases[axis], responses[axis]
+        if response is None:
+            continue
         clock = lowered(now, settings.feedback_step_mhz, clocks, int(ceiling))
         if clock is None or clock == now:
             continue
@@ -123,9 +126,10 @@ def lower_with_margin(
         x_now = max(ceiling / now - 1.0, 0.0) if now is not None else 0.0
         x_then = max(ceiling / clock - 1.0, 0.0)
         own = here.added_time.generation if axis == 0 else here.added_time.training
-        slope = max(responses[axis].time_slope, own / x_now if x_now > 0.0 else 0.0)
-        cost = slope * (x_then - x_now)
-        gain = responses[axis].added_energy(x_now) - responses[axis].added_energy(x_then)
+        cost = response.added_time(x_then) - response.added_time(x_now)
+        if x_now > 0.0:
+            cost = max(cost, own / x_now * (x_then - x_now))
+        gain = response.added_energy(x_now) - response.added_energy(x_then)
         fits = max(window.loss, here.loss) + cost <= settings.max_throughput_loss
         tried = any(at_or_below(lower, other) for other in vain)
         if fits and not tried and gain > settings.min_gain / 2 and (found is None or gain > found[0]):

@@ -1,15 +1,16 @@
 """A quantity of the governor, seconds or joules of an update, as a function of its work (paper, section 5.1).
 
 Synchronous modes: each phase from token counts (generation: G and L; training, log-prob, critic: N), plus the
-governor median of everything else. Asynchronous modes, where phases overlap, and records without phases: the
-whole update from its counts.
+governor median of everything else. Drained updates: the longer of generation's and training's arrival, plus the
+median of what follows the rendezvous. Other overlapping phases, energy of overlapping pools, and records without
+phases: the whole update from its counts.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from eerl_controller.records import ExecutionMode
@@ -24,11 +25,17 @@ _SYNCHRONOUS = (ExecutionMode.COLOCATED_SYNC, ExecutionMode.DISAGGREGATED_SYNC)
 
 @dataclass(frozen=True, slots=True)
 class QuantityModel:
-    """Seconds (or joules) of the governor: fitted terms by phase, and the median of the rest."""
+    """Seconds (or joules) of the governor: fitted terms by phase, and the median of the rest.
+
+    ``overlapping`` terms run side by side: the longest counts, not their sum. ``ratio`` makes the predicted total
+    of the references the observed one: noise in either of two near terms lengthens the longer.
+    """
 
     terms: Mapping[str, LogLinear]
     rest: float
     residual_sd: float
+    overlapping: bool = False
+    ratio: float = 1.0
 
     def by_term(self, counts: Mapping[str, float]) -> dict[str, float]:
         """What each fitted term predicts for this work."""
@@ -36,7 +43,8 @@ class QuantityModel:
 
     def total(self, counts: Mapping[str, float]) -> float:
         """What the whole update takes for this work."""
-        return sum(self.by_term(counts).values()) + self.rest
+        values = self.by_term(counts).values()
+        return self.ratio * ((max(values) if self.overlapping else sum(values)) + self.rest)
 
 
 #: The term that stands for an update whose phases are unknown or overlap.
@@ -51,8 +59,16 @@ def features(term: str, mode: ExecutionMode, rows: Sequence[Mapping[str, float]]
         # Without G the tokens that training uses are the nearest thing known about what was generated.
         return ("generated" if all("generated" in row for row in rows) else "valid", "longest")
     if mode is ExecutionMode.ASYNC_INFLIGHT:
-        return ("valid", "longest")
+        # Section 6.3: what training consumes; the longest generated only where consumption is not told apart.
+        known = all("longest_consumed" in row for row in rows)
+        return ("valid", "longest_consumed" if known else "longest")
     return ("generated", "longest", "valid")
+
+
+def pool_features(term: str, mode: ExecutionMode, rows: Sequence[Mapping[str, float]]) -> tuple[str, ...]:
+    """The counts that a pool's seconds depend on: its phase's, but in-flight no response ends with the update."""
+    names = features(term, mode, rows)
+    return names[:1] if mode is ExecutionMode.ASYNC_INFLIGHT else names
 
 
 def expected_phases(observations: Sequence[Observation], mode: ExecutionMode) -> tuple[str, ...]:
@@ -105,8 +121,31 @@ def fit_quantity(
     else:
         parts, rest = {WHOLE: whole}, 0.0
     terms = {name: fit_log_linear(features(name, mode, rows), rows, values) for name, values in parts.items()}
-    model = QuantityModel(terms, rest, 0.0)
+    return _with_residuals(QuantityModel(terms, rest, 0.0), rows, whole)
+
+
+def fit_overlapping(observations: Sequence[Observation], mode: ExecutionMode) -> QuantityModel | None:
+    """The model of seconds of drained updates from the governor's arrivals; None when too few are known."""
+    met = [(item, item.arrivals_s) for item in observations if item.arrivals_s is not None]
+    if len(met) < MIN_REFERENCES:
+        return None
+    rows = [item.counts for item, _ in met]
+    terms = {
+        name: fit_log_linear(pool_features(name, mode, rows), rows, [arrivals[axis] for _, arrivals in met])
+        for axis, name in enumerate(("generation", "training"))
+    }
+    rest = max(median(item.elapsed_s - max(arrivals) for item, arrivals in met), 0.0)
+    model = QuantityModel(terms, rest, 0.0, overlapping=True)
+    all_rows, whole = [item.counts for item in observations], [item.elapsed_s for item in observations]
+    model = replace(model, ratio=sum(whole) / sum(model.total(row) for row in all_rows))
+    return _with_residuals(model, all_rows, whole)
+
+
+def _with_residuals(
+    model: QuantityModel, rows: Sequence[Mapping[str, float]], whole: Sequence[float]
+) -> QuantityModel:
+    """The model with the spread of the log of what was observed about it."""
     residuals = [math.log(total / model.total(row)) for total, row in zip(whole, rows, strict=True)]
-    used = max(len(term.names) for term in terms.values())
+    used = max(len(term.names) for term in model.terms.values())
     freedom = max(len(residuals) - 1 - used, 1)
-    return QuantityModel(terms, rest, math.sqrt(sum(value * value for value in residuals) / freedom))
+    return replace(model, residual_sd=math.sqrt(sum(value * value for value in residuals) / freedom))

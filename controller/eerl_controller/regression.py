@@ -26,8 +26,9 @@ MIN_SPREAD = 1e-3
 OBSERVATIONS_PER_FEATURE = 5
 #: Ridge strengths tried, relative to the number of observations; the constant model is tried as well.
 RIDGES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-#: A log further out than this is not a time or an energy of anything; it keeps exp() finite.
-LOG_LIMIT = 60.0
+#: A log further out than this is not a time or an energy of anything: it keeps predictions of nonsense within what
+#: a record may hold, 1e15.
+LOG_LIMIT = 34.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class LogLinear:
             count = counts.get(name)
             if count is not None:
                 value += slope * (math.log1p(count) - mean) / scale
-        return self.total_ratio * math.exp(max(-LOG_LIMIT, min(LOG_LIMIT, value)))
+        return math.exp(max(-LOG_LIMIT, min(LOG_LIMIT, value + math.log(self.total_ratio))))
 
 
 def usable_features(names: Sequence[str], rows: Sequence[Mapping[str, float]]) -> tuple[str, ...]:

@@ -11,7 +11,10 @@ more: a freely fitted curve saw minima in the noise.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from eerl_controller.overlap import Overlap
 
 #: The least share of a phase's time taken to be bound by the clock: a noisy trial may show a gain that cannot be.
 MIN_CLOCK_BOUND = 0.01
@@ -46,9 +49,63 @@ class Response:
         return self.energy_share * ((1.0 + self.clock_bound * x) * power - 1.0)
 
 
+class Curve(Protocol):
+    """Added time and energy, as fractions of the governor's whole update, by x = ceiling/clock - 1."""
+
+    def added_time(self, x: float) -> float:
+        """Predicted added time at x."""
+        ...
+
+    def added_energy(self, x: float) -> float:
+        """Predicted added energy at x; negative is a saving."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Overlapped:
+    """A pool's own response, of whose added time only that shows which the other pool does not hide.
+
+    ``other_ratio`` is how many times as long the other pool takes, for its own clock. What the overlap does not
+    explain is added: a ``constant`` of what the clock is lowered on top of, and ``beyond`` per x.
+    """
+
+    own: Response
+    overlap: Overlap
+    axis: int
+    other_ratio: float = 1.0
+    constant: float = 0.0
+    beyond: float = 0.0
+
+    def added_time(self, x: float) -> float:
+        """Predicted added time at x, the other pool's included, by replaying the governor's updates."""
+        return self._replayed(1.0 + self.own.added_time(x)) + self.constant + self.beyond * x
+
+    def worst_time(self, x: float, known_x: float) -> float:
+        """Added time at x if work is wholly bound by the clock beyond ``known_x``, where it was last measured."""
+        ratio = 1.0 + self.own.added_time(min(x, known_x))
+        further = (1.0 + max(x, known_x)) / (1.0 + known_x)
+        return self._replayed(ratio * further) + self.constant + self.beyond * x
+
+    def _replayed(self, ratio: float) -> float:
+        ratios = (ratio, self.other_ratio) if self.axis == 0 else (self.other_ratio, ratio)
+        return self.overlap.added_time(*ratios)
+
+    def added_energy(self, x: float) -> float:
+        """Predicted added energy at x; negative is a saving."""
+        return self.own.added_energy(x)
+
+
 def _power_drop(x: float) -> float:
     """The part of dynamic power that is gone at x."""
     return 1.0 - (1.0 + x) ** -2
+
+
+def slope(xs: Sequence[float], values: Sequence[float], weights: Sequence[float]) -> float:
+    """The least-squares slope of values through the origin; 0 without a positive x."""
+    sxx = sum(w * x * x for w, x in zip(weights, xs, strict=True))
+    if sxx <= 0.0:
+        return 0.0
+    return sum(w * x * value for w, x, value in zip(weights, xs, values, strict=True)) / sxx
 
 
 def fit_response(
@@ -63,11 +120,12 @@ def fit_response(
 
     Before any trial lowered this clock, its phases are taken as wholly bound by it; trials correct this.
     """
-    sxx = sum(w * x * x for w, x in zip(weights, xs, strict=True))
-    if sxx <= 0.0 or time_share <= 0.0 or energy_share <= 0.0:
+    if (
+        not any(w * x * x > 0.0 for w, x in zip(weights, xs, strict=True))
+        or min(time_share, energy_share) <= 0.0
+    ):
         return Response(time_share, energy_share, 1.0, UNKNOWN_DYNAMIC)
-    slope = sum(w * x * t for w, x, t in zip(weights, xs, added_time, strict=True)) / sxx
-    bound = max(slope / time_share, MIN_CLOCK_BOUND)
+    bound = max(slope(xs, added_time, weights) / time_share, MIN_CLOCK_BOUND)
     above = below = 0.0
     for w, x, energy in zip(weights, xs, added_energy, strict=True):
         time = 1.0 + bound * x
@@ -75,3 +133,25 @@ def fit_response(
         above += w * saved * (time - 1.0 - energy / energy_share)
         below += w * saved * saved
     return Response(time_share, energy_share, bound, min(max(above / below, 0.0), 1.0))
+
+
+def overlapped(
+    own: Response,
+    overlap: Overlap,
+    axis: int,
+    other_ratio: float,
+    held_time: float,
+    xs: Sequence[float],
+    added_time: Sequence[float],
+    weights: Sequence[float],
+) -> Overlapped:
+    """The response of a pool beside another one, from its own and from the added time of whole updates.
+
+    ``held_time`` is the added time of the setting that the clock is lowered on top of. What the overlap does not
+    explain (a refit between both clocks; a queue is not a sum) is taken to grow with x.
+    """
+    curve = Overlapped(own, overlap, axis, other_ratio)
+    if other_ratio != 1.0 or held_time != 0.0:
+        curve = replace(curve, constant=held_time - curve.added_time(0.0))
+    beyond = [added - curve.added_time(x) for x, added in zip(xs, added_time, strict=True)]
+    return replace(curve, beyond=max(slope(xs, beyond, weights), 0.0))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
+
+from eerl_controller.records import ExecutionMode
 
 POLICIES = ("eerl", "paper", "fixed", "governor")
 
@@ -31,6 +33,8 @@ class Settings:
         found by the controller itself.
     ``calibration_updates``
         Usable governor updates before the first trial (Table 3: 15).
+    ``async_inflight_calibration_updates``
+        The same for in-flight updates (Table 3: 45): their noise and its serial correlation must be known too.
     ``settle_updates``
         Updates left out after each change of clocks: what runs first under a new clock still carries the old
         one (field case C06).
@@ -43,6 +47,8 @@ class Settings:
         Fresh usable updates that confirm a setting (Table 3: 6).
     ``search_step_mhz``
         Nominal distance of search settings, MHz (Table 3: 90).
+    ``async_first_step_mhz``, ``async_second_step_mhz``
+        The same in the asynchronous modes, for the pool searched first and for the other (Table 3: 50, 100).
     ``start_fraction``
         The first trial's clocks, as a fraction of the clock the governor reaches. Section 6.1 starts "with both
         clocks reduced": one tenth is visible above noise, yet costs even work bound wholly by the clock no more
@@ -54,6 +60,11 @@ class Settings:
         in 3 updates.
     ``feedback_step_mhz``, ``feedback_large_step_mhz``, ``feedback_large_loss``
         Steps after locking, MHz: 45, or 90 above 4 % loss (Table 3).
+    ``async_drained_feedback_step_mhz``
+        The step after locking with drained updates, MHz, whatever the loss (Table 3: 50). In-flight updates have
+        none: a clock that proves too low is raised by a step of its search.
+    ``async_inflight_standard_error``
+        The standard error of a comparison that decides the length of an in-flight block (section 6.3: 2 %).
     ``monitor_window``, ``monitor_every``
         Usable updates judged together and how often (section 5.2: 20, every 10).
     ``remeasure_updates``
@@ -82,17 +93,22 @@ class Settings:
     idle_mhz: int | None = 345
     warmup_updates: int = 1
     calibration_updates: int = 15
+    async_inflight_calibration_updates: int = 45
     settle_updates: int = 1
     bracket_updates: int = 1
     trial_updates: int = 3
     confirmation_updates: int = 6
     search_step_mhz: int = 90
+    async_first_step_mhz: int = 50
+    async_second_step_mhz: int = 100
     start_fraction: float = 0.9
     max_trials: int = 16
     min_gain: float = 0.0025
     feedback_step_mhz: int = 45
     feedback_large_step_mhz: int = 90
     feedback_large_loss: float = 0.04
+    async_drained_feedback_step_mhz: int = 50
+    async_inflight_standard_error: float = 0.02
     monitor_window: int = 20
     monitor_every: int = 10
     remeasure_updates: int = 6
@@ -112,6 +128,7 @@ class Settings:
         for name in ("max_throughput_loss", "min_gain", "feedback_large_loss"):
             self._number(name, low=0.0, high=1.0, below_high=True)
         self._number("start_fraction", low=0.1, high=1.0, below_high=True)
+        self._number("async_inflight_standard_error", low=1e-4, high=1.0, below_high=True)
         for name in ("warmup_updates", "settle_updates", "bracket_updates"):
             self._whole(name, low=0)
         for name in (
@@ -120,6 +137,9 @@ class Settings:
             "confirmation_updates",
             "max_trials",
             "search_step_mhz",
+            "async_first_step_mhz",
+            "async_second_step_mhz",
+            "async_drained_feedback_step_mhz",
             "feedback_step_mhz",
             "feedback_large_step_mhz",
             "monitor_window",
@@ -132,6 +152,7 @@ class Settings:
         ):
             self._whole(name, low=1)
         self._whole("calibration_updates", low=3)
+        self._whole("async_inflight_calibration_updates", low=3)
         self._whole("reference_window", low=self.calibration_updates)
         for name in ("idle_mhz", "fixed_generation_mhz", "fixed_training_mhz", "min_mhz", "max_mhz"):
             if getattr(self, name) is not None:
@@ -149,6 +170,26 @@ class Settings:
         value = getattr(self, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise SettingsError(f"{name} must be a whole number of at least {low}, not {value!r}")
+
+    def for_mode(self, mode: ExecutionMode) -> Settings:
+        """The same settings with the numbers that Table 3 gives this mode in the place of the common ones."""
+        if mode is ExecutionMode.ASYNC_DRAINED:
+            step_mhz = self.async_drained_feedback_step_mhz
+            return replace(self, feedback_step_mhz=step_mhz, feedback_large_step_mhz=step_mhz)
+        if mode is ExecutionMode.ASYNC_INFLIGHT:
+            updates = self.async_inflight_calibration_updates
+            window = max(self.reference_window, updates)
+            step_mhz = self.async_first_step_mhz
+            return replace(
+                self,
+                calibration_updates=updates,
+                reference_window=window,
+                feedback_step_mhz=step_mhz,
+                feedback_large_step_mhz=step_mhz,
+                # A gain below half the error that blocks are made for would be noise.
+                min_gain=max(self.min_gain, self.async_inflight_standard_error / 2.0),
+            )
+        return self
 
     def to_dict(self) -> dict[str, Any]:
         """Every field by name, ready for JSON (the ledger's ``controller`` event)."""

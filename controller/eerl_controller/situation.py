@@ -9,7 +9,7 @@ from eerl_controller.governor import GovernorModel
 from eerl_controller.quantity import QuantityModel
 from eerl_controller.records import ClockGrid
 from eerl_controller.references import References
-from eerl_controller.search import Shares
+from eerl_controller.rounds import Shares
 from eerl_controller.work import GENERATION_PHASES, TRAINING_PHASES
 
 #: An achieved clock this near the governor's is the governor's: the mean over busy samples has edges in it.
@@ -48,6 +48,23 @@ def phase_shares(model: GovernorModel) -> Shares:
         generation_energy=_share(model.energy, model, GENERATION_PHASES),
         training_energy=_share(model.energy, model, TRAINING_PHASES),
     )
+
+
+def pool_shares(model: GovernorModel) -> Shares:
+    """Each pool's busy phases as a share of the energy of overlapping updates; a half where it is not known.
+
+    Their time is the update's own: how much of it shows is not a matter of shares.
+    """
+    shares = []
+    for names in (GENERATION_PHASES, TRAINING_PHASES):
+        found = []
+        for item in model.references:
+            joules = [item.phases[name][1] for name in names if name in item.phases]
+            known = [value for value in joules if value is not None]
+            if known and len(known) == len(joules) and item.energy_j:
+                found.append(min(sum(known) / item.energy_j, 1.0))
+        shares.append(median(found) if found else 0.5)
+    return Shares(1.0, 1.0, shares[0], shares[1])
 
 
 def has_shifted(references: References, fresh: int, allowed: float) -> str:

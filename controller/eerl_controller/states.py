@@ -26,6 +26,18 @@ the update went, the record. Between the two it is in exactly one state:
    controller tries again after a number of updates that doubles each time.
 7. ``FAILED`` is the governor for ever; only causes that cannot go away lead here.
 
+The execution modes differ in what they search and how they compare, not in this life:
+
+* Colocated and disaggregated synchronous updates search both clocks together.
+* Where pools are separate and wait as a whole (disaggregated, drained), the idle clock is tried alone at the
+  beginning of the search and is then part of every lowered plan, until the plan is the governor's again.
+* Asynchronous updates search one pool after the other, in two rounds with a confirmation each: drained updates first
+  the pool that usually arrives first, in-flight updates first the less busy one. When the second round finds
+  nothing, ``SEARCH`` ends in ``LOCKED`` with what the first one confirmed.
+* In-flight updates are compared in blocks. Governor blocks run within ``SEARCH`` and ``CONFIRMATION``, and within
+  ``LOCKED`` after every second candidate block, so the reference is always fresh and ``REMEASURE`` is not used. From
+  these blocks the lock stays, has a clock raised, or is left.
+
 ``MEASURE_ONLY`` and ``FIXED`` are whole lives: a policy or an execution mode that is not controlled.
 """
 
@@ -60,7 +72,9 @@ class State(Enum):
 #: The legal changes of state. Staying in a state is always legal. README's diagram is drawn from this table.
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.CALIBRATION: frozenset({State.SEARCH, State.CONFIRMATION, State.SUSPENDED, State.FAILED}),
-    State.SEARCH: frozenset({State.CONFIRMATION, State.REMEASURE, State.SUSPENDED, State.FAILED}),
+    State.SEARCH: frozenset(
+        {State.CONFIRMATION, State.LOCKED, State.REMEASURE, State.SUSPENDED, State.FAILED}
+    ),
     State.CONFIRMATION: frozenset(
         {State.LOCKED, State.SEARCH, State.REMEASURE, State.SUSPENDED, State.FAILED}
     ),
@@ -84,10 +98,16 @@ class Reason(Enum):
     MISSING_COUNTS = "missing_counts"
     #: Records come without (complete) energy: nothing can be judged.
     MISSING_ENERGY = "missing_energy"
+    #: Records do not tell when both pools arrive at the rendezvous (drained updates): nothing can be searched.
+    MISSING_ARRIVALS = "missing_arrivals"
+    #: Records do not tell how busy both pools are (in-flight updates): it is not known which to search first.
+    MISSING_BUSY = "missing_busy"
     #: A setting is tried.
     TRIAL = "trial"
     #: Governor updates between two trials.
     BETWEEN_TRIALS = "between_trials"
+    #: A governor block after locking, for continued comparison (in-flight updates).
+    GOVERNOR_BLOCK = "governor_block"
     #: The best setting is tried on fresh updates.
     CONFIRMING = "confirming"
     #: A lower setting that monitoring found margin for is tried on fresh updates.
@@ -122,5 +142,3 @@ class Reason(Enum):
     POLICY_GOVERNOR = "policy_governor"
     #: The policy is ``fixed``.
     POLICY_FIXED = "policy_fixed"
-    #: This execution mode is not controlled yet.
-    MODE_NOT_SUPPORTED = "mode_not_supported"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -11,7 +11,8 @@ from eerl_controller.records import UpdateRecord
 
 #: Phases whose time follows the generation clock (contract 3.7) and whose work is G and L (paper, section 5.1).
 GENERATION_PHASES = ("generation",)
-#: Phases that run under the training clock; their work is N.
+#: Phases that run under the training clock; their work is N. A PPO critic is one of them. A reward model on GPUs is
+#: not: it keeps the clock in force (with separate pools, its pool's own) and counts in the rest of the update.
 TRAINING_PHASES = ("critic", "logprob", "training")
 #: Phases that do not belong to an update's own work: taken out before anything is compared (field case R01).
 VISITING_PHASES = ("checkpoint", "validation")
@@ -19,6 +20,9 @@ VISITING_PHASES = ("checkpoint", "validation")
 
 #: Seconds or joules below this (a thousandth) are not a measurement of anything an update does.
 LEAST = 1e-3
+#: An arrival may pass the update's end, and a busy share its whole, by this much: samples have edges.
+ARRIVAL_SLACK = 1.01
+ARRIVAL_SLACK_S = 0.1
 
 
 class Unusable(Enum):
@@ -47,6 +51,10 @@ class Observation:
     counts: Mapping[str, float]
     generation_achieved_mhz: float | None = None
     training_achieved_mhz: float | None = None
+    #: Seconds to the rendezvous by pool, generation first; None when unknown, impossible, or moved by a visitor.
+    arrivals_s: tuple[float, float] | None = None
+    #: Share of the update in which each pool was busy, generation first; None when unknown.
+    busy: tuple[float, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON; :meth:`from_dict` reads it back exactly."""
@@ -57,6 +65,8 @@ class Observation:
             "counts": dict(self.counts),
             "generation_achieved_mhz": self.generation_achieved_mhz,
             "training_achieved_mhz": self.training_achieved_mhz,
+            "arrivals_s": list(self.arrivals_s) if self.arrivals_s else None,
+            "busy": list(self.busy) if self.busy else None,
         }
 
     @classmethod
@@ -69,7 +79,13 @@ class Observation:
             counts=dict(values["counts"]),
             generation_achieved_mhz=values["generation_achieved_mhz"],
             training_achieved_mhz=values["training_achieved_mhz"],
+            arrivals_s=_two(values["arrivals_s"]),
+            busy=_two(values["busy"]),
         )
+
+
+def _two(values: Sequence[float] | None) -> tuple[float, float] | None:
+    return (values[0], values[1]) if values else None
 
 
 def phase_totals(record: UpdateRecord) -> dict[str, tuple[float, float | None]]:
@@ -97,11 +113,16 @@ def visitors(record: UpdateRecord) -> tuple[float, float]:
 
 
 def counts_of(record: UpdateRecord) -> dict[str, float]:
-    """The known token counts: ``generated`` (G), ``longest`` (L), ``valid`` (N)."""
+    """The known token counts: ``generated`` (G), ``longest`` (L), ``valid`` (N), ``longest_consumed``."""
     longest = record.longest_generated_tokens
     if longest is None:
         longest = record.longest_consumed_tokens
-    known = {"generated": record.generated_tokens, "longest": longest, "valid": record.valid_tokens}
+    known = {
+        "generated": record.generated_tokens,
+        "longest": longest,
+        "valid": record.valid_tokens,
+        "longest_consumed": record.longest_consumed_tokens,
+    }
     return {name: float(value) for name, value in known.items() if value is not None}
 
 
@@ -130,6 +151,36 @@ def unusable_reason(record: UpdateRecord) -> Unusable | None:
     return Unusable.VISITOR_NOT_SEPARATE if record.elapsed_s - seconds < LEAST else None
 
 
+def arrivals_of(record: UpdateRecord) -> tuple[float, float] | None:
+    """Seconds to the rendezvous by pool, generation first; None when unknown or when they cannot be true.
+
+    The later arrival is before the update's end (1 % and 0.1 s for the edges of sampling), and a pool that does
+    its work takes time for it. Validation or a checkpoint may lie before or after the rendezvous, so arrivals of
+    such an update say nothing about its own work.
+    """
+    generation_s, training_s = record.generation_arrival_s, record.training_arrival_s
+    if generation_s is None or training_s is None or record.elapsed_s is None:
+        return None
+    too_late = max(generation_s, training_s) > ARRIVAL_SLACK * record.elapsed_s + ARRIVAL_SLACK_S
+    if too_late or min(generation_s, training_s) < LEAST or visitors(record)[0] > 0.0:
+        return None
+    return float(generation_s), float(training_s)
+
+
+def busy_of(record: UpdateRecord) -> tuple[float, float] | None:
+    """The share of the update in which each pool was busy, generation first, from 0 to 1; None when unknown."""
+    shares = []
+    for name in ("generation", "training"):
+        share = getattr(record, f"{name}_busy_fraction")
+        pool = record.pools.get(name)
+        if share is None and pool is not None and pool.busy_s is not None and record.elapsed_s:
+            share = pool.busy_s / record.elapsed_s
+        if share is None or share > ARRIVAL_SLACK:
+            return None
+        shares.append(min(float(share), 1.0))
+    return shares[0], shares[1]
+
+
 def observe_work(record: UpdateRecord) -> Observation:
     """The update's own work. Only for a record for which :func:`unusable_reason` is None."""
     assert record.elapsed_s is not None, "an unusable record has no work to observe"
@@ -155,4 +206,6 @@ def observe_work(record: UpdateRecord) -> Observation:
         counts=counts_of(record),
         generation_achieved_mhz=generation.achieved_mhz if generation else None,
         training_achieved_mhz=training.achieved_mhz if training else None,
+        arrivals_s=arrivals_of(record),
+        busy=busy_of(record),
     )

@@ -3,6 +3,7 @@
 from eerl_twin.conditions import Conditions, draw
 from eerl_twin.oracle import Oracle, Sweep, best_fixed, sweep
 from eerl_twin.population import population, without_events
+from eerl_twin.presets import Preset, mistral, preset, preset_names
 from eerl_twin.response import PowerShape, TimeResponse
 from eerl_twin.run import FixedPlan, PlanSource, Run, Totals, simulate
 from eerl_twin.world import (
@@ -31,6 +32,7 @@ __all__ = [
     "PlanSource",
     "Power",
     "PowerShape",
+    "Preset",
     "Run",
     "Shift",
     "Sweep",
@@ -40,7 +42,10 @@ __all__ = [
     "World",
     "best_fixed",
     "draw",
+    "mistral",
     "population",
+    "preset",
+    "preset_names",
     "simulate",
     "sweep",
     "without_events",

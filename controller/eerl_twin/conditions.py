@@ -53,6 +53,7 @@ class Conditions:
     reward: list[float]
     throttled: list[bool]
     partial_energy: list[bool]
+    missing_counts: list[bool]
     mixed: list[bool]
     delay: list[int]
 
@@ -212,6 +213,7 @@ def _chance(world: World, updates: int, seed: int, work: dict[str, Any]) -> dict
         ).tolist(),
         "throttled": throttled.tolist(),
         "partial_energy": _happens(seed, "energy", updates, faults.partial_energy_share).tolist(),
+        "missing_counts": _happens(seed, "counts", updates, faults.missing_counts_share).tolist(),
         "mixed": _happens(seed, "mixed", updates, faults.mixed_share).tolist(),
         "delay": delay.tolist(),
     }

@@ -187,4 +187,6 @@ def world_of(configuration: Configuration, parameters: Mapping[str, float]) -> W
         lock_offset_training=p["lock_offset"],
         noise=Noise(level_sd=0.8 * sd, phase_sd=0.6 * sd),
         max_policy_age=2 if c.mode is ExecutionMode.ASYNC_INFLIGHT else 1,
+        # A record that ends with a refit pause comes too late for the clocks to change in that pause.
+        plan_lag=int(c.mode is ExecutionMode.ASYNC_INFLIGHT),
     )

@@ -50,13 +50,15 @@ class InFlight(Generic[Value]):
         position, passed = self._position + zero, self._passed + zero
         done_s = self.done_after_s
         begun = smaller(self._begun.pop(update) + zero, passed)
-        wanting_s = larger(done_s[update] - position, begun + self._latency_s[update] - passed)
-        data_wait_s = larger(wanting_s, zero) * slow + c.straggling_s[update]
+        # A stuck response delays its own batch; the others go on being generated.
+        latency_s = self._latency_s[update] + c.straggling_s[update]
+        wanting_s = larger(done_s[update] - position, begun + latency_s - passed)
+        data_wait_s = larger(wanting_s, zero) * slow
         training = work.training(update, update, setting)
         reward_s = c.reward_s[update] + zero
         training_s = total((seconds for seconds, _ in training.values()), reward_s)
         running_s = data_wait_s + training_s
-        decoded_s = (running_s - c.straggling_s[update]) / slow
+        decoded_s = running_s / slow
         position_after = smaller(position + decoded_s, done_s[update + world.max_policy_age] + zero)
         started = self._begin(update, position, passed, position_after)
         busy_s = (position_after - position) * slow

@@ -224,6 +224,7 @@ def _faults(rng: np.random.Generator) -> Faults:
         throttle_updates=int(rng.integers(1, 10)),
         throttle_factor=float(rng.uniform(0.6, 0.95)),
         partial_energy_share=float(rng.choice([0.0, rng.uniform(0.0, 0.03)])),
+        missing_counts_share=float(rng.choice([0.0, rng.uniform(0.0, 0.02)])),
         lost_share=float(rng.choice([0.0, rng.uniform(0.0, 0.02)])),
         late_share=float(rng.choice([0.0, rng.uniform(0.0, 0.1)])),
         mixed_share=float(rng.uniform(0.0, 0.5)),

@@ -46,7 +46,7 @@ class Recorder:
             if is_so
         ]
         asynchronous = world.mode not in SYNCHRONOUS
-        generated, longest, age, oldest = self._work(update, step, wished)
+        counts, age, oldest = self._work(update, step, wished)
         return UpdateRecord(
             update=update + 1,
             plan_id=plan_id,
@@ -72,10 +72,10 @@ class Recorder:
                     wait_s=step.training_wait_s,
                 ),
             },
-            generated_tokens=generated,
-            longest_generated_tokens=longest,
-            valid_tokens=c.valid[update],
-            longest_consumed_tokens=c.longest[update],
+            generated_tokens=counts[0],
+            longest_generated_tokens=counts[1],
+            valid_tokens=None if c.missing_counts[update] else c.valid[update],
+            longest_consumed_tokens=None if c.missing_counts[update] else c.longest[update],
             policy_age_max=age,
             oldest_request_plan_id=oldest,
             generation_arrival_s=step.generation_arrival_s,
@@ -83,19 +83,25 @@ class Recorder:
             generation_busy_fraction=step.generation_busy_s / step.elapsed_s if asynchronous else None,
             training_busy_fraction=step.training_busy_s / step.elapsed_s if asynchronous else None,
             remaining_updates=c.updates - update - 1 if world.tells_remaining else None,
-            reward=c.reward[update],
+            reward=c.reward[update] - world.staleness_cost * (age or 0.0),
             flags=frozenset(flags),
         )
 
     def _work(
         self, update: int, step: Step[float], wished: ClockPlan
-    ) -> tuple[int, int, float | None, int | None]:
-        """Generated tokens, longest generated, policy age and oldest plan of what this update did."""
+    ) -> tuple[tuple[int | None, int | None], float | None, int | None]:
+        """Generated tokens and the longest of them, policy age and oldest plan of what this update did."""
+        counts, age, oldest = self._generated(update, step, wished)
+        return ((None, None) if self._conditions.missing_counts[update] else counts), age, oldest
+
+    def _generated(
+        self, update: int, step: Step[float], wished: ClockPlan
+    ) -> tuple[tuple[int, int], float | None, int | None]:
         c = self._conditions
         if self._world.mode in SYNCHRONOUS:
-            return c.generated[update], c.longest[update], None, None
+            return (c.generated[update], c.longest[update]), None, None
         if self._world.mode is ExecutionMode.ASYNC_DRAINED:
-            return c.generated[update + 1], c.longest[update + 1], 1.0, None
+            return (c.generated[update + 1], c.longest[update + 1]), 1.0, None
         assert self._queue is not None and step.progress is not None
         begun_in, begun_under = self._begun.pop(update, (update, wished.plan_id))
         for batch in step.started:
@@ -105,4 +111,4 @@ class Recorder:
         # The longest of the batches that became whole in this update; of the latest whole one when none did.
         bounds = np.searchsorted(self._queue.done_after_s, step.progress, side="right").tolist()
         longest = max(c.longest[min(bounds[0], max(bounds[1] - 1, 0)) : max(bounds[1], 1)])
-        return round(float(last - first)), longest, float(update - begun_in), begun_under
+        return (round(float(last - first)), longest), float(update - begun_in), begun_under

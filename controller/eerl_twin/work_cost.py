@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -37,22 +38,18 @@ class Shares:
 
 def costs_for(shares: Shares, lengths: Lengths) -> Costs:
     """Costs under which an update with these lengths takes these times on average, before any drift."""
-    rng = np.random.default_rng(_PILOT_SEED)
-    total, longest, _, square = batch_sums(lengths, np.zeros(PILOT_BATCHES), rng).mean(axis=0)
+    total, longest, square = _mean_work(lengths)
     rounds = 1.0 + lengths.rounds_share
     busy_s = shares.generation_s * (1.0 - shares.tail)
     by_token = 1.0 - shares.attention - shares.fixed
-    parts = {
-        "generation_fixed_s": busy_s * shares.fixed,
-        "per_generated_s": busy_s * by_token / (total * rounds),
-        "generation_square_s": busy_s * shares.attention / (square * rounds),
-        "per_longest_s": shares.generation_s * shares.tail / (longest * rounds),
-        "training_fixed_s": shares.training_s * shares.fixed,
-        "per_trained_s": shares.training_s * by_token / total,
-        "training_square_s": shares.training_s * shares.attention / square,
-    }
     return Costs(
-        **{name: float(value) for name, value in parts.items()},
+        generation_fixed_s=busy_s * shares.fixed,
+        per_generated_s=busy_s * by_token / (total * rounds),
+        generation_square_s=busy_s * shares.attention / (square * rounds),
+        per_longest_s=shares.generation_s * shares.tail / (longest * rounds),
+        training_fixed_s=shares.training_s * shares.fixed,
+        per_trained_s=shares.training_s * by_token / total,
+        training_square_s=shares.training_s * shares.attention / square,
         logprob_share=shares.logprob,
         critic_share=shares.critic,
         reward_s=shares.reward_s,
@@ -60,3 +57,11 @@ def costs_for(shares: Shares, lengths: Lengths) -> Costs:
         rest_s=shares.rest_s,
         switch_s=shares.switch_s,
     )
+
+
+@lru_cache(maxsize=256)
+def _mean_work(lengths: Lengths) -> tuple[float, float, float]:
+    """Mean tokens of a batch, its longest response, and its sum of squares by 1,000."""
+    rng = np.random.default_rng(_PILOT_SEED)
+    total, longest, _, square = batch_sums(lengths, np.zeros(PILOT_BATCHES), rng).mean(axis=0).tolist()
+    return total, longest, square

@@ -168,6 +168,7 @@ class Faults:
     throttle_updates: int = 3
     throttle_factor: float = 0.8
     partial_energy_share: float = 0.0
+    missing_counts_share: float = 0.0
     lost_share: float = 0.0
     late_share: float = 0.0
     late_max: int = 3
@@ -180,6 +181,7 @@ class World:
 
     ``lock_offset_*`` is the throughput that any locked clock costs its phase. ``max_policy_age`` bounds how many
     batches generation may be ahead (in-flight). A pool that waits less than ``idle_min_gap_s`` keeps its clock.
+    ``staleness_cost`` is the reward lost by each update of policy age.
     """
 
     name: str
@@ -202,6 +204,7 @@ class World:
     faults: Faults = Faults()
     max_policy_age: int = 2
     idle_min_gap_s: float = 2.0
+    staleness_cost: float = 0.0
     plan_lag: int = 0
     tells_remaining: bool = True
 

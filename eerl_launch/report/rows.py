@@ -25,6 +25,7 @@ class PhaseRow:
     end_s: float | None = None
     elapsed_s: float | None = None
     energy_j: float | None = None
+    gpus_energy_j: float | None = None
     energy_reason: str | None = None
     requested_mhz: float | None = None
     achieved_mhz: float | None = None

@@ -209,6 +209,7 @@ class _Reader:
         )
         self.run.phases.append(row)
         gpu_energy_j = table(event.get("gpu_energy_j"))
+        row.gpus_energy_j = _sum([number(value) for value in gpu_energy_j.values()])
         if row.energy_j is None and gpu_energy_j and row.energy_reason is None:
             row.energy_reason = "energy of the whole phase is missing from the ledger"
         for uuid, value in gpu_energy_j.items():

@@ -225,7 +225,7 @@ def _reset(outcome: Any, lowered: bool) -> dict[str, str]:
             state = "failures" if failures or outcome.get("ok") is False else "ok"
     else:
         state = str(outcome) if outcome else "unknown"
-    if state == "unknown" and not lowered:
+    if state in ("unknown", "ok") and not lowered:
         state = "untouched"
     words = {
         "ok": "every reset call returned success",

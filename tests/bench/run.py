@@ -10,6 +10,8 @@ import argparse
 import json
 import os
 import platform
+import shutil
+import subprocess
 import sys
 import time
 import traceback
@@ -76,11 +78,6 @@ def main() -> int:
                 traceback.print_exc()
             print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
     numbers = [number for part in found.values() for number in part]
-    print(f"\n{table(numbers)}\n")
-    for remark in remarks(numbers):
-        print(f"- {remark}")
-    for name, reason in [*skipped.items(), *failed.items()]:
-        print(f"NOT MEASURED, {name}: {reason}")
     document = {
         "schema_version": 1,
         "measured": {name: [number.public() for number in part] for name, part in found.items()},
@@ -91,6 +88,11 @@ def main() -> int:
     }
     wish.json.parent.mkdir(parents=True, exist_ok=True)
     wish.json.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
+    print(f"\n{table(numbers)}\n")
+    for remark in remarks(numbers):
+        print(f"- {remark}")
+    for name, reason in [*skipped.items(), *failed.items()]:
+        print(f"NOT MEASURED, {name}: {reason}")
     print(f"\n{wish.json}, in {document['took_s']:.0f} s")
     return 1 if failed else 0
 
@@ -116,6 +118,14 @@ def _machine() -> dict[str, Any]:
         "versions": {name: version(name) for name in ("eerl", "numpy", "scipy", "pandas")},
         "time_unix_s": time.time(),
     }
+
+
+def _slurm() -> str | None:
+    """Slurm's version; None where there is none."""
+    slurmd = shutil.which("slurmd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if slurmd is None:
+        return None
+    return subprocess.run([slurmd, "-V"], capture_output=True, text=True).stdout.strip() or None
 
 
 if __name__ == "__main__":

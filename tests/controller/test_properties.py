@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,9 +26,13 @@ from eerl_controller import (
 GRID = ClockGrid([345, 360, 510, 795, 1050, 1290, 1500, 1665, 1800, 1950, 1980, 2010], 1980)
 MIN_MHZ, MAX_MHZ = 400, 1900
 
+#: Modes in which a whole pool waits long enough to lower its clock for it.
+SEPARATE_AND_WAITING = (ExecutionMode.DISAGGREGATED_SYNC, ExecutionMode.ASYNC_DRAINED)
+
 #: Short phases of the machine, so that a few hundred arbitrary records reach all of it.
 QUICK = Settings(
     calibration_updates=4,
+    async_inflight_calibration_updates=4,
     trial_updates=1,
     confirmation_updates=2,
     settle_updates=0,
@@ -44,6 +49,8 @@ QUICK = Settings(
 
 numbers = st.one_of(st.none(), st.floats(0, 1e15), st.floats(50, 150), st.just(0.0))
 counts = st.one_of(st.none(), st.integers(0, 10**15), st.integers(900, 1100), st.just(0))
+ids = st.one_of(st.none(), st.integers(0, 40))
+shares = st.one_of(st.none(), st.floats(0.0, 1.0), st.floats(0, 1e15))
 phase_names = st.sampled_from(
     ["generation", "training", "logprob", "critic", "refit", "validation", "checkpoint", "training/x", "odd"]
 )
@@ -64,6 +71,13 @@ def wild(draw: st.DrawFn) -> dict[str, Any]:
         "generated_tokens": draw(counts),
         "longest_generated_tokens": draw(counts),
         "valid_tokens": draw(counts),
+        "longest_consumed_tokens": draw(counts),
+        "generation_arrival_s": draw(numbers),
+        "training_arrival_s": draw(numbers),
+        "generation_busy_fraction": draw(shares),
+        "training_busy_fraction": draw(shares),
+        "oldest_request_plan_id": draw(ids),
+        "policy_age_max": draw(numbers),
         "remaining_updates": draw(st.one_of(st.none(), st.integers(0, 500))),
         "remaining_s": draw(st.one_of(st.none(), st.floats(0, 1e9))),
         "flags": draw(flag_sets),
@@ -84,6 +98,11 @@ def tame(rng: np.random.Generator) -> dict[str, Any]:
         "generated_tokens": generated,
         "longest_generated_tokens": 100,
         "valid_tokens": generated,
+        "longest_consumed_tokens": 100,
+        "generation_arrival_s": generation_s,
+        "training_arrival_s": training_s,
+        "generation_busy_fraction": generation_s / (generation_s + training_s + 5.0),
+        "training_busy_fraction": training_s / (generation_s + training_s + 5.0),
     }
 
 
@@ -121,11 +140,12 @@ def tell(controller: Controller, number: int, fields: dict[str, Any], plan_behin
         assert controller.snapshot() == before
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.parametrize("mode", list(ExecutionMode))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(stories())
-def test_any_run_is_survived_with_possible_clocks_only(story: Story) -> None:
+def test_any_run_is_survived_with_possible_clocks_only(mode: ExecutionMode, story: Story) -> None:
     """No exception but RecordError, no warning, no number that JSON cannot hold, no clock off the table."""
-    controller = Controller(QUICK, ExecutionMode.COLOCATED_SYNC, GRID)
+    controller = Controller(QUICK, mode, GRID)
     number = 0
 
     with warnings.catch_warnings():
@@ -134,19 +154,22 @@ def test_any_run_is_survived_with_possible_clocks_only(story: Story) -> None:
             number += moved
             tell(controller, number, fields, behind)
             plan = controller.plan
-            for mhz in (plan.generation_mhz, plan.training_mhz):
+            for mhz in (plan.generation_mhz, plan.training_mhz, plan.idle_mhz):
                 assert mhz is None or (mhz in GRID.supported_mhz and MIN_MHZ <= mhz <= MAX_MHZ)
-            assert plan.idle_mhz is None
+            assert plan.idle_mhz is None or mode in SEPARATE_AND_WAITING
             assert controller.summary()
         json.dumps(controller.snapshot(), allow_nan=False)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.parametrize("mode", list(ExecutionMode))
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(stories(), st.integers(0, 149))
-def test_equal_records_give_equal_plans_also_through_a_snapshot(story: Story, cut: int) -> None:
+def test_equal_records_give_equal_plans_also_through_a_snapshot(
+    mode: ExecutionMode, story: Story, cut: int
+) -> None:
     """Two controllers agree, one of which was written down and read back in the middle."""
-    one = Controller(QUICK, ExecutionMode.COLOCATED_SYNC, GRID)
-    other = Controller(QUICK, ExecutionMode.COLOCATED_SYNC, GRID)
+    one = Controller(QUICK, mode, GRID)
+    other = Controller(QUICK, mode, GRID)
     number = 0
 
     for index, (fields, behind, moved) in enumerate(story):

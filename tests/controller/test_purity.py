@@ -16,6 +16,7 @@ ALLOWED = {
     "dataclasses",
     "eerl_controller",
     "enum",
+    "itertools",
     "math",
     "numbers",
     "numpy",

@@ -8,7 +8,8 @@ from eerl_controller import Settings
 from eerl_controller.clocks import Pair
 from eerl_controller.comparison import Change, Comparison
 from eerl_controller.response import fit_response
-from eerl_controller.search import Levels, Search, Shares, lattice
+from eerl_controller.rounds import Levels, Shares, lattice
+from eerl_controller.search import Search
 
 H100 = tuple(range(345, 1980, 15))
 SHARES = Shares(0.5, 0.45, 0.4, 0.55)

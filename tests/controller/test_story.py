@@ -271,22 +271,6 @@ def test_measuring_only_never_wishes_for_a_clock() -> None:
     assert controller.governor_prediction(truth.records[-1]) is not None
 
 
-@pytest.mark.parametrize(
-    "mode", [ExecutionMode.DISAGGREGATED_SYNC, ExecutionMode.ASYNC_DRAINED, ExecutionMode.ASYNC_INFLIGHT]
-)
-def test_modes_that_are_not_controlled_yet_measure_and_say_so(mode: ExecutionMode) -> None:
-    """The governor runs, its prediction is there, the reason is plain."""
-    controller, job = Controller(Settings(), mode, QUIET.grid), Job(QUIET, 1)
-
-    for _ in range(30):
-        step(controller, job)
-
-    assert controller.state is State.MEASURE_ONLY
-    assert controller.plan.reason is Reason.MODE_NOT_SUPPORTED
-    assert mode.value in controller.plan.note
-    assert controller.plan.is_governor
-
-
 def test_a_restored_controller_goes_on_with_the_same_plans() -> None:
     """Snapshot through JSON at any update: the rest of the run is equal, bit for bit."""
     records = play(controller_for(BALANCED), Job(BALANCED, 16), 220).records

@@ -144,6 +144,15 @@ def test_reward_may_be_negative_or_not_a_number() -> None:
     }
 
 
+def test_number_of_an_update_beyond_belief() -> None:
+    """A phase with a number no computer counts to is a phase without number; counts for it are of nobody."""
+    line = b'{"ev":"%s","phase":"generation","update":' + b"9" * 300 + b"}"
+
+    assert parsed(line.replace(b"%s", b"begin")).update is None
+    with pytest.raises(MarkerError, match="without its number"):
+        parsed(line.replace(b"%s", b"update"))
+
+
 def test_whole_number_written_as_float() -> None:
     """A language without integers may number its updates 12.0."""
     assert parsed({"ev": "update", "update": 12.0}).update == 12

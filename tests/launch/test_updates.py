@@ -371,6 +371,25 @@ def test_lost_training_end(labelled: bool) -> None:
     assert trainer.tracker.odd == {"missing_end": 1}
 
 
+def test_lost_training_end_of_one_connection_a_marker() -> None:
+    """Where every marker has its own connection, a lost end is no proof of overlap either."""
+    trainer, serial = Trainer(), iter(range(1000))
+    for i in range(4):
+        for t, event, phase in (
+            (0, "begin", "generation"),
+            (4, "end", "generation"),
+            (5, "begin", "training"),
+        ):
+            trainer.send(10.0 * i + t, event, phase, i, sender=str(next(serial)))
+        if i != 1:
+            trainer.send(10.0 * i + 9, "end", "training", i, sender=str(next(serial)))
+
+    updates = trainer.finish(40.0)
+
+    assert [overlap_s(u, "generation", "training") for u in updates] == [0.0] * 4
+    assert [seconds(u)["training"] for u in updates if u.index != 1] == [4.0] * 3
+
+
 def test_end_that_is_lost_for_ever_is_given_up() -> None:
     """A phase that never ends and never begins again is not carried through the whole run."""
     trainer = Trainer()

@@ -96,9 +96,9 @@ def test_stdin_reaches_the_command_and_only_it(out: Path) -> None:
 )
 def test_descriptors_are_those_of_a_direct_run(out: Path, redirect: str) -> None:
     """The command sees the same open descriptors as without eerl-run, closed ones included."""
-    listing = f"{PYTHON} -c 'import os; print(sorted(os.listdir(\"/proc/self/fd\")))'"
-    script = f'$W sh -c "ls /proc/self/fd | wc -l; for i in 0 1 2 3 4 5; do test -e /proc/\\$\\$/fd/\\$i && echo \\$i; done" > {out}/$N {redirect}'
-    del listing
+    look = r"ls /proc/self/fd | wc -l; for i in 0 1 2 3 4 5; do test -e /proc/$$/fd/$i && echo $i; done"
+    (out / "look").write_text(look)
+    script = f"$W sh {out}/look > {out}/$N {redirect}"
     plain = {**os.environ, "W": "", "N": "plain"}
     with_us = {**os.environ, "W": f"{EERL_RUN} --out {out} --", "N": "ours"}
 
@@ -222,7 +222,10 @@ def test_signal_to_everything_reaches_the_command_once(
 
 def test_term_reaches_the_whole_tree(out: Path) -> None:
     """TERM on eerl-run reaches workers behind a shell that does not pass it on."""
-    worker = "import signal,time,os,sys;signal.signal(15,lambda *a:(os.write(1,b'T'),os._exit(0)));os.write(1,b'r');time.sleep(30)"
+    worker = (
+        "import signal,time,os;signal.signal(15,lambda *a:(os.write(1,b'T'),os._exit(0)));"
+        "os.write(1,b'r');time.sleep(30)"
+    )
     script = f'{PYTHON} -c "{worker}" & {PYTHON} -c "{worker}" & wait; wait'
     with subprocess.Popen(
         wrapped(out, "bash", "-c", script), stdout=subprocess.PIPE, start_new_session=True
@@ -255,8 +258,7 @@ def test_terminal_input_and_one_interrupt(out: Path) -> None:
     script = (
         "import os,signal,time;print([os.isatty(i) for i in range(3)]);print('got',input());"
         "n=[0];signal.signal(2,lambda *a:n.__setitem__(0,n[0]+1));print('ready',flush=True);"
-        "time.sleep(1.5) if False else None\n"
-        "import select\nend=time.time()+8\nwhile not n[0] and time.time()<end: time.sleep(0.05)\n"
+        "\nend=time.time()+8\nwhile not n[0] and time.time()<end: time.sleep(0.05)\n"
         "time.sleep(0.5);print('count',n[0])"
     )
     child = pexpect.spawn(str(EERL_RUN), ["--out", str(out), "--", PYTHON, "-c", script], timeout=30)

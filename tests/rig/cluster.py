@@ -18,6 +18,7 @@ import os
 import pwd
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,10 @@ def missing() -> str:
     absent = [tool for tool in TOOLS if shutil.which(tool, path=path) is None]
     if absent:
         return f"{', '.join(absent)} not found: apt install slurmctld slurmd slurm-client libslurm-dev munge"
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
+        return "mount namespaces are not allowed here (a container without CAP_SYS_ADMIN?)"
+    if not (HERE / "job.py").stat().st_mode & stat.S_IROTH:
+        return f"{REPO} cannot be read by the job's user (umask 077?): chmod -R o+rX {REPO}"
     return ""
 
 
@@ -99,12 +104,15 @@ class Cluster:
         base = Path(tempfile.mkdtemp(prefix="eerl-rig-", dir="/tmp"))
         base.chmod(0o755)
         cluster = cls(base, spec, {})
+        umask = os.umask(0o022)  # the job's user must read what is laid out, and the daemons' files
         try:
             cluster._lay_out()
             cluster._start_daemons()
         except BaseException:
             cluster.stop()
             raise
+        finally:
+            os.umask(umask)
         return cluster
 
     def _lay_out(self) -> None:
@@ -356,6 +364,8 @@ class Cluster:
             )  # orphans of killed steps
             for path in node.run_dir().glob("*") if node.run_dir().exists() else ():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
+            for path in (node.root / "dev/shm").glob(f"eerl-{self.user.pw_uid}-*"):
+                shutil.rmtree(path, ignore_errors=True)  # of a run whose every part was killed
             node.reset_gpus()
 
     def evidence(self, lines: int = 40) -> str:

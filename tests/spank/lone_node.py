@@ -184,6 +184,9 @@ class LoneNode:
             if process.poll() is None:
                 self._kill_group(process.pid)
                 process.wait()
+        for pid in self.brokers():  # those a prolog has started, or whose supervisor a test has killed
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._holder.kill()
         self._holder.wait()
         self._syslog.shutdown(
@@ -236,6 +239,17 @@ class LoneNode:
             ready, _, _ = select.select([report], [], [], HANG_BOUND_S)
             assert ready, "the broker reports nothing"
             return report.read()
+
+    def brokers(self) -> list[int]:
+        """Every process of this node's eerl-clockd."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and os.fsencode(self.clockd) in (
+                    entry / "cmdline"
+                ).read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+        return found
 
     @property
     def supervisor(self) -> subprocess.Popen[bytes]:

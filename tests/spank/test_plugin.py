@@ -95,18 +95,6 @@ def plugin(node: LoneNode, build: Build, build_name: str, hosts: dict[str, Path]
     return Plugin(node, hosts[build_name], build(build_name) / "eerl_spank.so")
 
 
-def _brokers(node: LoneNode) -> list[int]:
-    """Processes of brokers on this node."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and os.fsencode(node.clockd) in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
-
-
 def test_only_slurms_names_are_exported(build: Build) -> None:
     """nm shows plugin_* and slurm_spank_* alone, and nothing of NVML or CUDA is linked."""
     library = build("release") / "eerl_spank.so"
@@ -177,15 +165,15 @@ def test_job_from_prolog_to_epilog(plugin: Plugin, node: LoneNode) -> None:
     assert "reset of" in ended or node.stub.at_default()
     assert node.stub.at_default()
     assert not node.job_folder(JOB).exists()
-    until(lambda: _brokers(node) == [], "no process is left")
+    until(lambda: node.brokers() == [], "no process is left")
 
 
 def test_the_broker_is_on_its_own(plugin: Plugin, node: LoneNode) -> None:
     """Own session, no environment, no descriptor of slurmd's, standard streams at /dev/null."""
     plugin.prolog(LD_PRELOAD="", SECRET="1")
 
-    brokers = _brokers(node)
-    assert len(brokers) == 2
+    until(lambda: len(node.brokers()) == 2, "supervisor and worker")
+    brokers = node.brokers()
     for pid in brokers:
         assert os.getsid(pid) in brokers
         assert Path(f"/proc/{pid}/environ").read_bytes() == b""
@@ -232,7 +220,7 @@ def test_wrong_settings_make_it_inert(plugin: Plugin, node: LoneNode) -> None:
 
     assert said.count("error: ") == 1
     assert "min_mzh=900" in said
-    assert _brokers(node) == []
+    assert node.brokers() == []
 
 
 def test_settings_spoilt_during_a_job_do_not_keep_its_clocks(plugin: Plugin, node: LoneNode) -> None:
@@ -264,7 +252,7 @@ def test_broker_program_of_someone_else_is_not_run(plugin: Plugin, node: LoneNod
     said = plugin.prolog()
 
     assert "can be written by others" in said
-    assert _brokers(node) == []
+    assert node.brokers() == []
 
 
 def test_a_broker_that_does_not_start_is_killed(plugin: Plugin, node: LoneNode) -> None:
@@ -309,7 +297,7 @@ def test_prolog_heals_what_an_earlier_job_left(plugin: Plugin, node: LoneNode) -
     node.supervisor.kill()
     node.supervisor.wait()
     os.kill(worker, 9)
-    until(lambda: worker not in _brokers(node), "the worker is dead")
+    until(lambda: worker not in node.brokers(), "the worker is dead")
     assert node.stub.locked_mhz(3) == (345, 1200)
 
     said = plugin.prolog(option="-", gpus=None)
@@ -327,7 +315,7 @@ def test_slurmd_start_heals_without_waiting(plugin: Plugin, node: LoneNode) -> N
     node.supervisor.kill()
     node.supervisor.wait()
     os.kill(worker, 9)
-    until(lambda: worker not in _brokers(node), "the worker is dead")
+    until(lambda: worker not in node.brokers(), "the worker is dead")
 
     said = plugin.call("slurmd", "init")
 

@@ -37,7 +37,12 @@ def eventful(mode: ExecutionMode) -> World:
         ageing=Ageing(generation_time=1e-4, training_time=-1e-4, power=1e-4),
         visits=Visits(validation_every=10, validation_s=30.0, checkpoint_every=15, checkpoint_s=20.0),
         faults=Faults(
-            throttle_share=0.05, partial_energy_share=0.05, lost_share=0.03, late_share=0.1, mixed_share=0.5
+            throttle_share=0.05,
+            missing_counts_share=0.05,
+            partial_energy_share=0.05,
+            lost_share=0.03,
+            late_share=0.1,
+            mixed_share=0.5,
         ),
         plan_lag=1,
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from twin.examples import eventful, quiet, world
 
-from eerl_controller import Controller, ExecutionMode, Settings
+from eerl_controller import Controller, ExecutionMode, Settings, State
 from eerl_twin import Faults, FixedPlan, Shift, TimeResponse, simulate
 from eerl_twin.world import SYNCHRONOUS
 
@@ -39,6 +39,7 @@ def test_two_policies_meet_the_same_work_and_the_same_governor(mode: ExecutionMo
     assert lowered.governor_elapsed_s == governor.elapsed_s
     assert lowered.governor_energy_j == governor.energy_j
     assert [r.valid_tokens for r in lowered.records] == [r.valid_tokens for r in governor.records]
+    assert None in [r.valid_tokens for r in governor.records]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -311,3 +312,40 @@ def test_late_records_come_in_order_and_lost_ones_never(mode: ExecutionMode) -> 
     assert seen == sorted(set(seen))
     assert 150 < len(seen) < 200
     assert len(run.records) == 200
+
+
+def test_stale_responses_cost_reward_where_told() -> None:
+    """Reward falls by the cost of each update of policy age, and by nothing where it is free."""
+    base = world(ExecutionMode.ASYNC_INFLIGHT, max_policy_age=3)
+
+    free, dear = (
+        simulate(replace(base, staleness_cost=cost), FixedPlan(), 40, 3).records for cost in (0.0, 0.01)
+    )
+
+    for one, other in zip(free, dear, strict=True):
+        assert one.reward is not None and other.reward is not None and one.policy_age_max is not None
+        assert one.reward - other.reward == pytest.approx(0.01 * one.policy_age_max)
+
+
+def test_totals_count_from_the_lock() -> None:
+    """The lock is in force from the update after it; totals before and after it add up to the whole run's."""
+
+    class Locking(FixedPlan):
+        state = State.SEARCH
+
+        def observe(self, record):  # type: ignore[no-untyped-def]
+            if record.update == 20:
+                self.state = State.LOCKED
+                self._plan = replace(self._plan, plan_id=1, training_mhz=1200)
+            return self._plan
+
+    run = simulate(quiet(ExecutionMode.COLOCATED_SYNC), Locking(), 50, 3)
+
+    assert run.lock_update == 20
+    assert run.clock_changes == 1
+    whole, before, after = run.totals(), run.totals(0, 20), run.totals(20)
+    assert whole is not None and before is not None and after is not None
+    assert (before.updates, after.updates) == (20, 30)
+    assert before.energy_saving == 0.0
+    assert 0.0 < whole.energy_saving < after.energy_saving
+    assert run.totals(50) is None

@@ -58,7 +58,7 @@ def test_rows_come_by_mode_and_over_all() -> None:
 
     made = rows(scores)
 
-    assert [(row.mode, row.policy, row.runs) for row in made] == [
+    assert [(row.group, row.policy, row.runs) for row in made] == [
         ("async_drained", "eerl", 1),
         ("colocated_sync", "eerl", 1),
         ("colocated_sync", "paper", 1),
@@ -144,7 +144,21 @@ def test_the_final_seeds_are_apart(tmp_path: Path) -> None:
     assert json.loads(out.read_text())["runs"][0]["seed"] == FINAL_SEED
 
 
-@pytest.mark.parametrize("arguments", [["--modes", "sync"], ["--policies", "best"], ["--runs", "0"]])
+def test_presets_have_rows_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two presets of one mode are two groups."""
+    names = "qwen-colocated,nemotron-colocated"
+
+    assert main(["--runs", "1", "--updates", "20", "--presets", names, "--policies", "fixed"]) == 0
+
+    table = capsys.readouterr().out
+    assert "| qwen-h100-colocated_sync-32-32-M | fixed | 1 |" in table
+    assert "| nemotron-h100-colocated_sync-64-64-M | fixed | 1 |" in table
+    assert "| all | fixed | 2 |" in table
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--modes", "sync"], ["--policies", "best"], ["--runs", "0"], ["--presets", "qwen"]]
+)
 def test_wrong_arguments_stop_with_a_message(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,8 @@ from twin.examples import eventful, world
 
 from eerl_controller import ExecutionMode
 from eerl_twin import PowerShape, TimeResponse, World, draw, population
+from eerl_twin.machine import Machine
+from eerl_twin.work_cost import Shares, costs_for
 
 MODES = list(ExecutionMode)
 FRACTIONS = np.linspace(0.1, 1.0, 91)
@@ -82,8 +84,6 @@ def test_shapes_that_cannot_be_are_refused() -> None:
 def test_the_power_cap_bounds_the_clock() -> None:
     """A cap below training's power lowers the clock that training reaches, and no other."""
     base = world(ExecutionMode.COLOCATED_SYNC)
-    from eerl_twin.machine import Machine
-
     capped = Machine(replace(base, power=replace(base.power, cap_w=450.0))).one(None, None, None)
     free = Machine(base).one(None, None, None)
 
@@ -148,3 +148,20 @@ def test_noise_has_the_size_and_memory_it_was_given() -> None:
 
     assert logs.std() == pytest.approx(0.02, rel=0.1)
     assert np.corrcoef(logs[1:], logs[:-1])[0, 1] == pytest.approx(0.7, abs=0.05)
+
+
+@pytest.mark.parametrize("mode", [ExecutionMode.COLOCATED_SYNC, ExecutionMode.ASYNC_DRAINED])
+def test_costs_give_the_times_they_were_made_for(mode: ExecutionMode) -> None:
+    """Mean governor seconds of generation and training, tail, attention and extra rounds included."""
+    shares = Shares(
+        generation_s=80.0, training_s=50.0, reward_s=1.0, refit_s=3.0, rest_s=2.0, tail=0.5, attention=0.3
+    )
+    lengths = replace(world(mode).lengths, rounds_share=0.3)
+    made = world(mode, lengths=lengths, costs=costs_for(shares, lengths))
+
+    conditions = draw(made, 400, 1)
+
+    generation_s = np.mean(conditions.throughput_s) + np.mean(conditions.latency_s)
+    assert generation_s == pytest.approx(80.0, rel=0.05)
+    assert np.mean(conditions.training_s) == pytest.approx(50.0, rel=0.05)
+    assert np.mean(conditions.refit_s) == pytest.approx(3.0, rel=0.05)
