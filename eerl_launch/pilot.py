@@ -300,7 +300,8 @@ class Pilot:
     def _say_pools_missing(self) -> None:
         """An update has ended and pools are still not known: tell it once."""
         problem = self._arrangement.problem
-        if problem is not None and self._steering.off_reason is None and self._policy.policy != "governor":
+        may_control = self._steering.off_reason is None and self._policy.policy != "governor"
+        if problem is not None and may_control and self._nodes.settled:
             self._voice.say_once(
                 "pools",
                 f"measuring only for now: mode {self._mode.value} controls each pool on its own, and {problem}",
