@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from eerl_launch.arrangement import Arrangement
 from eerl_launch.clock_maps import clock_map
 from eerl_launch.energy import Allocation
+from eerl_launch.handover import Handover
 from eerl_launch.markers import Marker
 from eerl_launch.modes import Mode
 from eerl_launch.nodes import Nodes
 from eerl_launch.occurrences import Occurrence
 from eerl_launch.policy import Policy
 from eerl_launch.record_builder import Built, RecordBuilder
-from eerl_launch.steering import GRACE_S, Steering
+from eerl_launch.steering import Steering
 from eerl_launch.telling import Voice
 from eerl_launch.updates import Update, overlap_s
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from eerl_controller import Controller
     from eerl_controller.records import ClockPlan, UpdateRecord
 
-#: Wall seconds in which a plan is made and sent; with virtual time this is longer than the grace.
-_WALL_GRACE_S = 0.05
 #: Generation and training at the same time for more than this share of an update: not colocated synchronous.
 _OVERLAP_FRACTION = 0.02
 
@@ -55,8 +54,7 @@ class Pilot:
         self._builder = RecordBuilder(energy, steering.plans, steering.clocks, arrangement)
         self._controller: Controller | None = None
         self._total_updates = policy.total_updates
-        self._next_plan: ClockPlan | None = None
-        self._approached_s: float | None = None
+        self._handover = Handover(steering, config["time_scale"])
         self._number = -1
         self._last_label: int | None = None
         self._first_begin_s: float | None = None
@@ -164,15 +162,12 @@ class Pilot:
             self._give_up(error)
         if self._controller is None:
             return
-        if self._controller.plan.is_governor:
-            self._steering.adopt(self._controller.plan, 0.0)  # which is how things have been so far
-        else:
-            self._next_plan = self._controller.plan
+        self._handover.first(self._controller.plan)
 
     def _give_up(self, error: Exception) -> None:
         """A fault of the controller's own: clocks go home, measuring goes on, the job does not notice."""
-        self._broken, self._controller, self._next_plan = True, None, None
-        self._steering.coming = None
+        self._broken, self._controller = True, None
+        self._handover.forget()
         self._steering.off_reason = f"the controller failed: {error!r}"
         self._voice.log("event", kind="control_off", text=self._steering.off_reason)
         self._voice.say_once(
@@ -221,29 +216,17 @@ class Pilot:
     # -- updates --------------------------------------------------------------------------------------------
 
     def approach(self, begin_s: float) -> None:
-        """A refit or pause has begun, after which a new update does: clocks change now, to count from then on."""
-        if self._approached_s is not None and self._steering.coming is not None:
-            # The last one's end got lost: its plan has ruled since it began, in the middle of an update.
-            self._steering.adopt(self._steering.coming, self._approached_s)
-            self._next_plan = None
-        self._approached_s = begin_s
-        if self._next_plan is not None:
-            self._steering.prepare(self._next_plan)
+        """A refit or pause has begun, after which a new update does."""
+        self._handover.approach(begin_s)
 
     def boundary(self, begin_s: float) -> None:
-        """A new update begins: a plan that came too late for the last one takes effect now."""
-        first = self._first_begin_s is None
+        """A new update begins."""
         if self._first_begin_s is None:
             self._first_begin_s = begin_s
             _load_controller()
-        if first and self._policy.policy == "fixed":
-            self._ready_controller()
-        # In flight, clocks change in the pause only: a plan that was not there when it began waits for the next.
-        in_time = first or self._steering.coming is not None or self._mode is not Mode.ASYNC_INFLIGHT
-        if self._next_plan is not None and in_time:
-            self._steering.adopt(self._next_plan, begin_s)
-            self._next_plan = None
-        self._approached_s = None
+            if self._policy.policy == "fixed":
+                self._ready_controller()
+        self._handover.border(begin_s, self._mode)
 
     @property
     def _mode(self) -> Mode:
@@ -383,15 +366,7 @@ class Pilot:
             self._log_plan(controller, plan)
         if plan.plan_id == before[0]:
             return
-        grace_s = max(GRACE_S, _WALL_GRACE_S * self._config["time_scale"])
-        in_grace = following_begin_s is not None and now_s - following_begin_s <= grace_s
-        if in_grace and following_begin_s is not None and self._mode is not Mode.ASYNC_INFLIGHT:
-            self._steering.adopt(plan, following_begin_s)
-            self._next_plan = None
-            return
-        self._next_plan = plan
-        if self._approached_s is not None:
-            self._steering.prepare(plan)
+        self._handover.take(plan, self._mode, following_begin_s, now_s)
 
     def _remaining_updates(self, update: Update) -> int | None:
         if self._total_updates is None:

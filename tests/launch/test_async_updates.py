@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -295,7 +296,7 @@ def test_any_markers(border: Border, events: list[tuple[str, str, int | None, st
     updates = run.finish(t_s + 1.0)
 
     assert run.tracker.updates_seen == len(updates)
-    for before, after in zip(updates, updates[1:], strict=False):
+    for before, after in itertools.pairwise(updates):
         assert before.end_s == after.begin_s
     for update in updates:
         assert update.end_s is not None and update.begin_s <= update.end_s
