@@ -21,11 +21,12 @@ from eerl_launch.policy import Policy
 from eerl_launch.record_builder import Built, RecordBuilder
 from eerl_launch.steering import Steering
 from eerl_launch.telling import Voice
+from eerl_launch.update_lines import plan_fields, update_fields
 from eerl_launch.updates import Update, overlap_s
 
 if TYPE_CHECKING:
     from eerl_controller import Controller
-    from eerl_controller.records import ClockPlan, UpdateRecord
+    from eerl_controller.records import UpdateRecord
 
 #: Generation and training at the same time for more than this share of an update: not colocated synchronous.
 _OVERLAP_FRACTION = 0.02
@@ -198,20 +199,8 @@ class Pilot:
             seed=0,
         )
         controller = Controller(made, mode, grid, seed=0)
-        self._log_plan(controller, controller.plan)
+        self._voice.log("plan", **plan_fields(controller, controller.plan))
         return controller
-
-    def _log_plan(self, controller: Controller, plan: ClockPlan) -> None:
-        self._voice.log(
-            "plan",
-            plan_id=plan.plan_id,
-            generation_mhz=plan.generation_mhz,
-            training_mhz=plan.training_mhz,
-            idle_mhz=plan.idle_mhz,
-            state=controller.state.name,
-            reason=plan.reason.name,
-            note=plan.note,
-        )
 
     # -- updates --------------------------------------------------------------------------------------------
 
@@ -314,36 +303,8 @@ class Pilot:
             prediction = controller.governor_prediction(record) if controller is not None else None
         except Exception as error:
             self._give_up(error)
-        usable, reason = True, None
-        if not update.trained:
-            usable, reason = False, "no training phase in this update"
-        elif record.energy_j is None:
-            usable, reason = False, "energy is partial"
-        elif not record.valid_tokens:
-            usable, reason = False, "no valid training tokens"
-        self._voice.log(
-            "update",
-            index=update.index,
-            label=update.label,
-            begin_s=update.begin_s,
-            end_s=update.end_s,
-            record=record_to_dict(record),
-            responses=update.numbers.get("responses"),
-            state=controller.state.name if controller is not None else None,
-            plan_id=record.plan_id,
-            governor=None
-            if prediction is None
-            else {
-                "elapsed_s": prediction.elapsed_s,
-                "energy_j": prediction.energy_j,
-                "inside_coverage": prediction.inside_coverage,
-            },
-            gpu_energy_j=built.gpu_energy_j,
-            unattributed=built.unattributed,
-            pool_waits=built.waits,
-            usable=usable,
-            unusable_reason=reason,
-        )
+        state = controller.state.name if controller is not None else None
+        self._voice.log("update", **update_fields(update, built, state, prediction))
 
     def _observe(self, record: UpdateRecord, following_begin_s: float | None, now_s: float) -> None:
         from eerl_controller import RecordError
@@ -363,7 +324,7 @@ class Pilot:
             self._give_up(error)
             return
         if (plan.plan_id, plan.reason, controller.state) != before:
-            self._log_plan(controller, plan)
+            self._voice.log("plan", **plan_fields(controller, plan))
         if plan.plan_id == before[0]:
             return
         self._handover.take(plan, self._mode, following_begin_s, now_s)
@@ -402,17 +363,3 @@ def _load_controller() -> None:
 
 def _import_controller() -> None:
     import eerl_controller  # noqa: F401
-
-
-def record_to_dict(record: UpdateRecord) -> dict[str, Any]:
-    """An UpdateRecord as plain JSON values."""
-    from dataclasses import fields
-
-    plain = {field.name: getattr(record, field.name) for field in fields(record)}
-    for group in ("phases", "pools"):
-        plain[group] = {
-            name: {field.name: getattr(part, field.name) for field in fields(part)}
-            for name, part in plain[group].items()
-        }
-    plain["flags"] = sorted(record.flags)
-    return plain

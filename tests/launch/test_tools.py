@@ -23,9 +23,9 @@ from eerl_controller import (
 )
 from eerl_launch.ledger import LedgerWriter, read_events
 from eerl_launch.operator_door import OperatorDoor
-from eerl_launch.pilot import record_to_dict
 from eerl_launch.replay import record_from_dict, replay
 from eerl_launch.tools import eerl
+from eerl_launch.update_lines import record_to_dict
 
 GRID = ClockGrid(range(345, 1981, 15), 1980)
 
