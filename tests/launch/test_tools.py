@@ -253,6 +253,15 @@ def test_status_hold_resume(recorded: Path, running: Callable[[], list[str]]) ->
     assert json.loads(resumed[1])["updates"] == 20
 
 
+def test_status_shows_every_pool() -> None:
+    """With separate pools the clocks asked for last are shown by pool."""
+    from eerl_launch.control import describe
+
+    text = describe({"applied_mhz": {"generation": 345, "training": None}, "state": "LOCKED"})
+
+    assert "generation 345 MHz, training governor" in text
+
+
 def test_status_of_a_run_that_ended(recorded: Path) -> None:
     """After the end the answer says how it ended and where the report comes from."""
     code, _, err = run("status", recorded)

@@ -163,3 +163,30 @@ def test_pools_in_flight(cluster: Cluster, tmp_path: Path) -> None:
         assert 0.5 < record["generation_busy_fraction"] <= 1.0
         assert record["policy_age_max"] == 1.0
     assert updates[-1]["record"]["oldest_request_plan_id"] == 0
+
+
+def test_pools_of_the_policy_by_index(cluster: Cluster, tmp_path: Path) -> None:
+    """N19: on one node GPU 2 generates and GPU 0 trains; each is locked for its own role, 1 and 3 never."""
+    policy = POLICY + "mode: disaggregated_sync\npools: {generation: ['n1:2'], training: ['n1:0']}\n"
+
+    run = run_job(
+        cluster,
+        eerl_run(
+            cluster, "--updates 4 --generation 1.3 --training 1.3 --mode disaggregated_sync", policy=policy
+        ),
+        "-w",
+        "n1",
+        "--gres=gpu:4",
+        "--eerl",
+    )
+
+    assert run.job.exit_code == 0, run.job.errors
+    stub = cluster.node("n1").stub
+    locks: dict[int, set[str]] = {
+        gpu: {c.args for c in stub.setter_calls(gpu) if c.function == "nvmlDeviceSetGpuLockedClocks"}
+        for gpu in range(4)
+    }
+    assert locks[2] == {"min=345 max=1500", "min=345 max=345"}
+    assert locks[0] == {"min=345 max=1200", "min=345 max=345"}
+    assert locks[1] == locks[3] == set()
+    assert leftovers(cluster) == []
