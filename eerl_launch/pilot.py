@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Generation and training at the same time for more than this share of an update: not colocated synchronous.
 _OVERLAP_FRACTION = 0.02
+#: Weights go out every few steps in some trainers, never this rarely.
+_TRAININGS_WITHOUT_BORDER = 20
 
 
 class Pilot:
@@ -220,6 +222,16 @@ class Pilot:
     @property
     def _mode(self) -> Mode:
         return self._arrangement.mode
+
+    def look_for_borders(self, running: Update | None) -> None:
+        """An asynchronous trainer that never marks its refits makes one endless update: tell it once."""
+        if self._mode.asynchronous and running is not None and running.trainings >= _TRAININGS_WITHOUT_BORDER:
+            self._voice.say_once(
+                "borders",
+                f"{running.trainings} training phases and no refit has ended, so they are all one update and "
+                f"nothing is controlled: mode {self._mode.value} needs `refit` phases"
+                + (" or pause and resume events" if self._mode is Mode.ASYNC_INFLIGHT else ""),
+            )
 
     def before_first(self, occurrences: Sequence[Occurrence], until_s: float) -> list[dict[str, Any]]:
         """Ledger lines of phases that ran before the first update (a validation before step 1, say)."""

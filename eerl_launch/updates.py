@@ -44,6 +44,11 @@ class Update:
         """Whether training has begun in this update, or ended in it."""
         return any(o.phase == "training" and (not o.carried or o.complete) for o in self.occurrences)
 
+    @property
+    def trainings(self) -> int:
+        """How many times training has begun in this update."""
+        return sum(o.phase == "training" and not o.carried for o in self.occurrences)
+
     def trained_before(self, t_s: float) -> bool:
         """Asynchronous: whether training ended in this update, or began in it before ``t_s``."""
         return any(

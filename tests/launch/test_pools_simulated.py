@@ -239,6 +239,23 @@ def test_what_does_not_fit_is_measured_only(
     assert not [event for event in of_kind(ledger, "event") if event["kind"] == "session_failed"]
 
 
+def test_refits_that_are_not_marked(tmp_path: Path) -> None:
+    """A drained trainer without refit phases hears once what is missing; its time and joules are one update."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from eerl_launch import mark\n"
+        "mark.run(mode='async_drained')\n"
+        "for update in range(30):\n"
+        "    with mark.phase('training', update):\n"
+        "        pass\n"
+    )
+
+    ledger, errors = run(tmp_path / "out", FIXED, str(program))
+
+    assert errors.count("no refit has ended") == 1
+    assert len(of_kind(ledger, "update")) == 1
+
+
 def test_pools_of_the_policy_on_one_node(tmp_path: Path) -> None:
     """N19: GPU 2 generates and GPU 0 trains, by the policy alone; the report shows pools and spare GPUs."""
     program = tmp_path / "program.py"
