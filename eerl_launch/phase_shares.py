@@ -75,7 +75,7 @@ def _in_turn(phase: str, intervals: list[Interval], arrangement: Arrangement) ->
 
 def seconds(intervals: Iterable[Interval]) -> float:
     """Their length together; they must be disjoint."""
-    return sum(end_s - begin_s for begin_s, end_s in intervals)
+    return sum((end_s - begin_s for begin_s, end_s in intervals), 0.0)
 
 
 def remainder(begin_s: float, end_s: float, taken: Iterable[Interval]) -> list[Interval]:
