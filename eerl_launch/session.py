@@ -148,6 +148,8 @@ class Session:
             complaint = self.markers.ensure()
             if complaint:
                 self.voice.say_once("markers", complaint)
+            elif self.door is not None:
+                self.door.ensure()
             self._show_progress()
         if now >= self._timers["tick"]:
             self._timers["tick"] = now + _TICK_PERIOD_S

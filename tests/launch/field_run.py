@@ -120,6 +120,11 @@ class Field:
         path.write_text(text)
         self.options += ["--policy", str(path)]
 
+    def check_policy(self) -> subprocess.CompletedProcess[str]:
+        """``eerl policy-check`` of the last policy file."""
+        argv = [str(BIN / "eerl"), "policy-check", self.options[-1]]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=HANG_S, env=self.environment)
+
     def trainer(self, text: str) -> list[str]:
         """The command line of a trainer with this program."""
         path = self.folder / "trainer.py"

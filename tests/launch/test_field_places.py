@@ -7,11 +7,12 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from launch.field_run import Field
+from launch.field_run import EERL_RUN, Field
 
 root_only = pytest.mark.skipif(os.getuid() != 0, reason="mounting and changing the user need root")
 
@@ -145,14 +146,48 @@ def test_a_cleaner_that_takes_everything(field: Field) -> None:
     assert os.path.exists(os.environ["EERL_SOCKET"])
     newcomer = "from eerl_launch import mark; mark.metric('again', 1.0)"
     subprocess.run([sys.executable, "-c", newcomer], check=True)
+    from eerl_launch import control
+    print(control.ask(Path(os.environ["EERL_RUN_DIR"]), "status")["run_id"], os.environ["EERL_RUN_ID"])
     raise SystemExit(3)
     """
 
     done = field.run(field.trainer(program))
 
-    assert done.code == 3
+    assert done.code == 3, done.errors
+    assert len(set(done.output.split())) == 1, "eerl status finds another run, or none"
     assert [event["label"] for event in done.events("update")] == list(range(1, 12))
     assert (done.events("metric")[0]["name"], done.events("end")[0]["markers"]["lost"]) == ("again", 0)
+
+
+def test_a_disk_that_is_full(field: Field) -> None:
+    """S19: when nothing more can be written in mid-run the command goes on, and what is missing is said once."""
+    program = """
+    for update in range(1, 9):
+        phase("generation", 0.3, update); phase("training", 0.3, update)
+        mark.update(update, valid_tokens=100)
+    raise SystemExit(3)
+    """
+    running = field.start(field.trainer(program))
+    running.until_update(2)
+    written = (running.folder / "ledger.jsonl").stat().st_size
+
+    (session,) = running.processes("eerl_launch.session")
+    subprocess.run(["prlimit", f"--pid={session}", f"--fsize={written + 1000}"], check=True)
+    done = running.wait()
+
+    about = [line for line in done.ours if "File too large" in line or "lines are missing" in line]
+    assert done.code == 3
+    assert sum("lines are missing" in line for line in about) == 1, done.errors
+    assert "Traceback" not in done.errors
+    again = subprocess.run(
+        [str(EERL_RUN.with_name("eerl")), "report", str(done.folder)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert again.returncode == 0, again.stderr
+    assert done.report["complete"] is False
+    assert done.report["updates"]["updates"] >= 2
 
 
 # S20: containers.
@@ -243,6 +278,38 @@ def test_something_of_ours_is_never_deleted(field: Field, kind: str) -> None:
         assert len(done.ours) == 1 and str(at_path) in done.errors, done.errors
     finally:
         shutil.rmtree(folder)
+
+
+# R12: a socket that a killed run has left.
+
+
+def test_after_a_killed_run(field: Field) -> None:
+    """R12: kill -9 of a run leaves its socket: the next run of the job works, a third beside it steps aside."""
+    job = f"98{os.getpid() % 100000:05d}"
+    field.environment |= {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": "n1", "SLURMD_NODENAME": "n1"}
+    first = field.start(["sleep", "60"])
+    first.until(lambda: list(field.out.glob("eerl-*/control.json")), "the first session")
+    first.kill("eerl_launch")
+    first.kill("sleep")
+    first.process.kill()
+    first.wait()
+    left = Path(f"/dev/shm/eerl-{os.getuid()}-{job}/s").exists()
+
+    second = field.start(field.trainer(TWO_UPDATES + "time.sleep(3)"))
+    second.until(lambda: list(field.out.glob(f"eerl-{job}-2/control.json")), "the second session")
+    third = subprocess.run(
+        [str(EERL_RUN), "--out", str(field.out), "--", "sh", "-c", "exit 8"],
+        env=field.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    done = second.wait()
+
+    assert left, "the killed run left no socket: nothing was shown"
+    assert third.returncode == 8
+    assert third.stderr.count("eerl: ") == 1 and "another eerl-run" in third.stderr
+    assert done.code == 0 and has_two_updates(done)
 
 
 # E06: no network.
