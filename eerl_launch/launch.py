@@ -60,9 +60,14 @@ class SessionProcess:
         stdin = self.process.stdin
         if stdin is None:
             return
-        with contextlib.suppress(OSError, ValueError):
+        try:
             stdin.write(json.dumps(news).encode() + b"\n")
             stdin.flush()
+        except BrokenPipeError:
+            # Signals are blocked to be passed on; this one is of our own making and not for the command.
+            signal.sigtimedwait({signal.SIGPIPE}, 0)
+        except (OSError, ValueError):
+            pass
 
     def farewell(self, news: Mapping[str, Any]) -> None:
         """Tell the command's end, wait within bounds for the report, and leave nothing behind."""

@@ -34,7 +34,8 @@ def _strategy(settings: Settings, mode: ExecutionMode, grid: ClockGrid, referenc
     if settings.policy == "governor":
         return measure_only(Reason.POLICY_GOVERNOR, "policy governor: measuring only")
     if settings.policy == "fixed":
-        return fixed(settings, grid)
+        waiting = (ExecutionMode.DISAGGREGATED_SYNC, ExecutionMode.ASYNC_DRAINED)
+        return fixed(settings, grid, pools_wait=mode in waiting)
     controlled: dict[ExecutionMode, type[Controlled]] = {
         ExecutionMode.COLOCATED_SYNC: ColocatedSync,
         ExecutionMode.DISAGGREGATED_SYNC: DisaggregatedSync,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from eerl_controller import Controller, UpdateRecord
+from eerl_launch.arrangement import Arrangement
 from eerl_launch.energy import Allocation
 from eerl_launch.ledger import LedgerWriter, read_events
 from eerl_launch.nodes import Nodes
@@ -30,7 +31,8 @@ def pilot(tmp_path: Path) -> Pilot:
 
     node.energy = energy.nodes["n1"] = NodeEnergy("n1", ["GPU-0"])
     voice = Voice(LedgerWriter(tmp_path), RunClock(0.0))
-    return Pilot(CONFIG, Policy(), nodes, energy, Steering(), voice)
+    policy = Policy()
+    return Pilot(CONFIG, policy, nodes, energy, Arrangement(policy), Steering(), voice)
 
 
 def one_update(index: int) -> Update:
