@@ -164,7 +164,7 @@ def test_pools_that_work_at_once(tmp_path: Path) -> None:
     for role, members in (("generation", generation), ("training", training)):
         events.append({"ev": "pool", "t_s": 1.0, "role": role, "gpus": members})
     for phase, end_s, members in (("generation", 40.0, generation), ("training", 100.0, training)):
-        joules = {uuid: 400.0 * end_s for uuid in members}
+        joules = dict.fromkeys(members, 400.0 * end_s)
         events.append(
             {
                 "ev": "phase",
@@ -187,8 +187,8 @@ def test_pools_that_work_at_once(tmp_path: Path) -> None:
     }
     record = {"update": 1, "elapsed_s": 120.0}
     events.append({"ev": "update", "t_s": 120.0, "index": 0, "record": record, "pool_waits": waits})
-    by_gpu = {uuid: 400.0 * 40 + 90.0 * 80 for uuid in generation}
-    by_gpu |= {uuid: 400.0 * 100 + 90.0 * 20 for uuid in training}
+    by_gpu = dict.fromkeys(generation, 400.0 * 40 + 90.0 * 80)
+    by_gpu |= dict.fromkeys(training, 400.0 * 100 + 90.0 * 20)
     events.append(end_event(spec, 120.0, by_gpu))
 
     document = strict(write_report(write_ledger(tmp_path, iter(events)), ["json"]).json)
