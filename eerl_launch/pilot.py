@@ -267,14 +267,22 @@ class Pilot:
         if self.not_honoured():
             flags.add("not_honoured")
         self._refuse_overlap(update)
-        built = self._builder.build(
-            update,
-            self._renumber(update),
-            all_nodes_measured=self._all_measured(),
-            extra_flags=frozenset(flags),
-            remaining_updates=self._remaining_updates(update),
-            remaining_s=self._remaining_s(now_s),
-        )
+        try:
+            built = self._builder.build(
+                update,
+                self._renumber(update),
+                all_nodes_measured=self._all_measured(),
+                extra_flags=frozenset(flags),
+                remaining_updates=self._remaining_updates(update),
+                remaining_s=self._remaining_s(now_s),
+            )
+        except (
+            ValueError
+        ) as error:  # a RecordError: markers that contradict each other cost their update only
+            text = f"update {update.label} cannot be accounted for: {error}"
+            self._voice.log("event", kind="warning", text=text)
+            self._voice.say_once("record", f"{text}; it is left out (more are only in the ledger)")
+            return
         for event in built.phase_events:
             self._voice.log(event.pop("ev"), **event)
         self._log_update(update, built)

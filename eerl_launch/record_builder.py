@@ -309,7 +309,12 @@ class RecordBuilder:
                 seconds(own) / (end_s - begin_s) * (1.0 if load is None else load)
             )
             if arrangement.mode is Mode.ASYNC_DRAINED:
-                ran = [o for o in update.occurrences if o.phase in names]
+                # What was over before the update began has not arrived in it.
+                ran = [
+                    o
+                    for o in update.occurrences
+                    if o.phase in names and (o.end_s is None or o.end_s >= begin_s)
+                ]
                 arrived = bool(ran) and all(o.complete for o in ran)
                 result[f"{role}_arrival_s"] = (
                     max(min(o.end_s or end_s, end_s) for o in ran) - begin_s if arrived else None
