@@ -36,17 +36,17 @@ check: packages $(VENV)/.installed-test spank stub ## ruff, mypy, C warnings and
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(MAKE) -C spank check
+	$(MAKE) -s -C spank check
 	shellcheck .ci/run .ci/venv .ci/packages $$(git ls-files '*.sh' '*.sbatch')
 
 bench: packages $(VENV)/.installed-test spank stub ## speed and memory, as ratios within one run
 	$(BIN)/python tests/bench/run.py
 
 spank: packages
-	$(MAKE) -C spank
+	$(MAKE) -s -C spank
 
 stub:
-	$(MAKE) -C tests/nvml_stub
+	$(MAKE) -s -C tests/nvml_stub
 
 cluster: packages $(VENV)/.installed-test spank stub ## a Slurm cluster with simulated GPUs on this machine (root)
 	$(BIN)/python tests/rig/cluster.py start --nodes 2 --gpus 8
@@ -56,4 +56,4 @@ cluster-stop: ## stop that cluster
 
 clean: ## remove what was built
 	rm -rf .build $(VENV) .venvs build
-	$(MAKE) -C spank clean
+	$(MAKE) -s -C spank clean

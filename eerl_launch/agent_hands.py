@@ -39,7 +39,7 @@ class Hands:
         self._wake = threading.Event()
         self._requests: list[int] = []
         self._ended = threading.Event()
-        self._locked = False
+        self._locked: set[str] = set()
         self._sent_home = False
         self.session_heard = time.monotonic()
         self._sampler = threading.Thread(target=self._sample_forever, daemon=True)
@@ -142,42 +142,52 @@ class Hands:
         try:
             self._source.keep_alive()
         except DeviceError as error:
-            self._locked = False
+            self._locked.clear()
             self._uplink.send({"ev": "note", "kind": "broker_lost", "text": str(error)})
+
+    def _own(self, order: Message) -> list[str]:
+        """The GPUs of this node that an order concerns; orders go to all nodes, pools live on some of them."""
+        if order.get("uuids") is None:
+            return self._uuids
+        wanted = set(order["uuids"])
+        return [uuid for uuid in self._uuids if uuid in wanted]
 
     def _obey(self, order: Message) -> None:
         begin_ns = time.monotonic_ns()
-        failures: list[GpuFailure]
+        failures: list[GpuFailure] = []
+        own = self._own(order)
+        # All at once where all are meant: the broker sets them in parallel.
+        target = None if order.get("uuids") is None or len(own) == len(self._uuids) else own
         if order["op"] == "lock" and self._sent_home:
-            failures = []
             self._uplink.send(
                 {"ev": "note", "kind": "control_off", "text": "ended by TERM: no lock any more"}
             )
+        elif target is not None and not target:
+            pass  # none of these GPUs is here
         elif order["op"] == "lock":
-            mhz = int(order["mhz"])
-            self._locked = True
-            failures = list(self._source.lock(mhz, order.get("uuids")))
+            self._locked.update(own)
+            failures = list(self._source.lock(int(order["mhz"]), target))
         else:
-            failures = list(self._source.reset(order.get("uuids")))
-            self._locked = self._locked and bool(failures or order.get("uuids"))
+            failures = list(self._source.reset(target))
+            self._locked.difference_update(set(own) - {failure.uuid for failure in failures})
         self._uplink.send(
             {
                 "ev": "done",
                 "re": order.get("id"),
                 "t": self._clock_ns(),
                 "took_s": (time.monotonic_ns() - begin_ns) / 1e9,
-                "set": len(order.get("uuids") or self._uuids) - len(failures),
+                "set": len(own) - len(failures),
                 "failures": [[f.uuid, f.code, f.text[:120]] for f in failures],
             }
         )
 
     def finish(self) -> Message:
         """Reset what was locked, take a last sample, and say how it went; bounded by the farewell time."""
-        was_locked = self._locked
+        was_locked = bool(self._locked)
         self._orders.put(None)
         self._setter.join(_FAREWELL_S)
         self._ended.set()
         self._wake.set()
         self._sampler.join(1.0)
         hangs = self._setter.is_alive()
-        return {"ev": "bye", "locked": was_locked, "hangs": hangs, "left_locked": self._locked or hangs}
+        return {"ev": "bye", "locked": was_locked, "hangs": hangs, "left_locked": bool(self._locked) or hangs}

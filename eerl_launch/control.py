@@ -109,6 +109,15 @@ def _clock(mhz: object) -> str:
     return "governor" if mhz is None else f"{mhz} MHz"
 
 
+def _clocks(by_pool: object) -> str:
+    """The clocks asked for last: one for a colocated job, else one a pool."""
+    if not isinstance(by_pool, Mapping):
+        return _clock(by_pool)
+    if len(by_pool) == 1:
+        return _clock(next(iter(by_pool.values())))
+    return ", ".join(f"{pool} {_clock(mhz)}" for pool, mhz in by_pool.items())
+
+
 def describe(reply: Mapping[str, Any]) -> str:
     """A status reply in a few lines."""
     lines = []
@@ -127,7 +136,7 @@ def describe(reply: Mapping[str, Any]) -> str:
         lines.append(f"plan       {plan['plan_id']}: {clocks} ({str(plan['reason']).lower()})")
         if plan.get("note"):
             lines.append(f"           {plan['note']}")
-    lines.append(f"clock now  {_clock(reply.get('applied_mhz'))}")
+    lines.append(f"clock now  {_clocks(reply.get('applied_mhz'))}")
     if reply.get("energy_saving_pct") is not None:
         lines.append(
             f"so far     energy per token {-reply['energy_saving_pct']:+.1f} %, "

@@ -1,15 +1,16 @@
 """Energy and state of all GPUs over time: joules between any two instants, and what the samples say of a stretch.
 
 Energy is interpolated on each GPU's own curve (see :mod:`eerl_launch.meter`). Clocks, load and event reasons are
-kept as running sums per node, so that any stretch of any length costs two look-ups a node: the session is one
-thread, and a long update of a large job has millions of readings. All times are run time in seconds.
+kept as running sums per node and group of GPUs (those of one pool), so that any stretch of any length costs two
+look-ups a group: the session is one thread, and a long update of a large job has millions of readings. All times
+are run time in seconds.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from eerl_launch.devices.base import GpuSample
@@ -65,6 +66,66 @@ _COLUMNS = tuple(PhaseStatistics.__dataclass_fields__)
 _WIDTH = len(_COLUMNS)
 
 
+class _Sums:
+    """Running sums over the samples of some GPUs of one node."""
+
+    def __init__(self, uuids: Sequence[str]) -> None:
+        self.uuids = frozenset(uuids)
+        self._times = array("d")
+        self._sums = array("d")  # _WIDTH values a sample, each the sum over all samples so far
+        self._running = [0.0] * _WIDTH
+        self._forgotten = [0.0] * _WIDTH  # the sums before the oldest sample kept
+
+    def take(self, sample: GpuSample) -> None:
+        """Add one GPU's part of a sample."""
+        running = self._running
+        running[0] += 1
+        if sample.util_pct is not None:
+            running[1] += 1
+            running[2] += sample.util_pct > 0
+        if sample.sm_mhz is not None and sample.util_pct != 0:  # of unknown use: taken as busy
+            running[3] += 1
+            running[4] += sample.sm_mhz
+        if sample.reasons is not None:
+            running[5] += 1
+            running[6] += bool(sample.reasons & POWER_CAP)
+            running[7] += bool(sample.reasons & THERMAL_OR_HARDWARE)
+
+    def close_sample(self, t_s: float) -> None:
+        """All GPUs have been taken; the sums are of this instant."""
+        self._times.append(t_s)
+        self._sums.extend(self._running)
+        if len(self._times) > _MAX_SAMPLES:
+            self._thin()
+
+    def _thin(self) -> None:
+        """Drop every other sample of the older half: sums stay right, their edges become coarser."""
+        half = len(self._times) // 2
+        times, sums = self._times, self._sums
+        self._times = times[:half:2] + times[half:]
+        kept = array("d")
+        for i in range(0, half, 2):
+            kept += sums[i * _WIDTH : (i + 1) * _WIDTH]
+        self._sums = kept + sums[half * _WIDTH :]
+
+    def forget_before(self, t_s: float) -> None:
+        """Drop what no instant at or after ``t_s`` needs."""
+        keep = bisect_right(self._times, t_s) - 1
+        if keep > 0:
+            self._forgotten = list(self._sums[(keep - 1) * _WIDTH : keep * _WIDTH])
+            del self._times[:keep], self._sums[: keep * _WIDTH]
+
+    def add_to(self, total: list[float], begin_s: float, end_s: float) -> None:
+        """Add the sums over the samples in [begin, end) to ``total``."""
+        first, last = bisect_left(self._times, begin_s), bisect_left(self._times, end_s)
+        if last <= first:
+            return
+        newest = (last - 1) * _WIDTH
+        before = self._sums[(first - 1) * _WIDTH : first * _WIDTH] if first else self._forgotten
+        for column in range(_WIDTH):
+            total[column] += self._sums[newest + column] - before[column]
+
+
 class NodeEnergy:
     """The samples of one node: a meter for each of its GPUs, and running sums of what they were doing."""
 
@@ -73,15 +134,24 @@ class NodeEnergy:
         self.max_gap_s = MAX_GAP_S * time_scale
         self.uuids = tuple(uuids)
         self.meters = {uuid: Meter(uuid, self.max_gap_s) for uuid in self.uuids}
-        self._times = array("d")
-        self._sums = array("d")  # _WIDTH values a sample, each the sum over all samples so far
-        self._running = [0.0] * _WIDTH
-        self._forgotten = [0.0] * _WIDTH  # the sums before the oldest sample kept
+        self._last_t_s = float("-inf")
+        self._groups = [_Sums(self.uuids)]
+        self._group_of = dict.fromkeys(self.uuids, self._groups[0])
+
+    def group_by(self, pools: Iterable[frozenset[str]]) -> None:
+        """Keep sums for the GPUs of each pool from now on; what was summed up over other groups is dropped."""
+        groups = [group for pool in pools if (group := pool.intersection(self.uuids))]
+        rest = frozenset(self.uuids).difference(*groups)
+        groups += [rest] if rest or not groups else []
+        if {group.uuids for group in self._groups} == set(groups):
+            return
+        self._groups = [_Sums(tuple(group)) for group in groups]
+        self._group_of = {uuid: sums for sums in self._groups for uuid in sums.uuids}
 
     @property
     def last_t_s(self) -> float:
         """Run time of the newest sample, or minus infinity."""
-        return self._times[-1] if self._times else float("-inf")
+        return self._last_t_s
 
     def covered(self, t_s: float) -> bool:
         """Whether every GPU that answers has a fresh reading at or after ``t_s``."""
@@ -103,43 +173,16 @@ class NodeEnergy:
         for uuid, sample in zip(self.uuids, samples, strict=True):
             notices += self.meters[uuid].read(t_s, sample)
             if sample is not None:
-                self._sum_up(sample)
-        self._times.append(t_s)
-        self._sums.extend(self._running)
-        if len(self._times) > _MAX_SAMPLES:
-            self._thin()
+                self._group_of[uuid].take(sample)
+        self._last_t_s = t_s
+        for group in self._groups:
+            group.close_sample(t_s)
         return notices
-
-    def _sum_up(self, sample: GpuSample) -> None:
-        running = self._running
-        running[0] += 1
-        if sample.util_pct is not None:
-            running[1] += 1
-            running[2] += sample.util_pct > 0
-        if sample.sm_mhz is not None and sample.util_pct != 0:  # of unknown use: taken as busy
-            running[3] += 1
-            running[4] += sample.sm_mhz
-        if sample.reasons is not None:
-            running[5] += 1
-            running[6] += bool(sample.reasons & POWER_CAP)
-            running[7] += bool(sample.reasons & THERMAL_OR_HARDWARE)
-
-    def _thin(self) -> None:
-        """Drop every other sample of the older half: sums stay right, their edges become coarser."""
-        half = len(self._times) // 2
-        times, sums = self._times, self._sums
-        self._times = times[:half:2] + times[half:]
-        kept = array("d")
-        for i in range(0, half, 2):
-            kept += sums[i * _WIDTH : (i + 1) * _WIDTH]
-        self._sums = kept + sums[half * _WIDTH :]
 
     def forget_before(self, t_s: float) -> None:
         """Drop what no instant at or after ``t_s`` needs."""
-        keep = bisect_right(self._times, t_s) - 1
-        if keep > 0:
-            self._forgotten = list(self._sums[(keep - 1) * _WIDTH : keep * _WIDTH])
-            del self._times[:keep], self._sums[: keep * _WIDTH]
+        for group in self._groups:
+            group.forget_before(t_s)
         for meter in self.meters.values():
             meter.curve.forget_before(t_s)
 
@@ -151,15 +194,16 @@ class NodeEnergy:
             result[uuid] = None if begin_j is None or end_j is None else max(0.0, end_j - begin_j)
         return result
 
-    def add_statistics(self, begin_s: float, end_s: float, total: list[float]) -> None:
-        """Add the sums over the samples in [begin, end) to ``total``."""
-        first, last = bisect_left(self._times, begin_s), bisect_left(self._times, end_s)
-        if last <= first:
-            return
-        newest = (last - 1) * _WIDTH
-        before = self._sums[(first - 1) * _WIDTH : first * _WIDTH] if first else self._forgotten
-        for column in range(_WIDTH):
-            total[column] += self._sums[newest + column] - before[column]
+    def add_statistics(
+        self, total: list[float], begin_s: float, end_s: float, uuids: frozenset[str] | None
+    ) -> None:
+        """Add the sums over the samples in [begin, end) of these GPUs (None: all) to ``total``.
+
+        ``uuids`` is a pool or a union of pools; a group of which it is only a part does not count.
+        """
+        for group in self._groups:
+            if uuids is None or group.uuids <= uuids:
+                group.add_to(total, begin_s, end_s)
 
 
 @dataclass(slots=True)
@@ -167,6 +211,10 @@ class Allocation:
     """Energy and state of all nodes that joined."""
 
     nodes: dict[str, NodeEnergy] = field(default_factory=dict)
+
+    def uuids(self) -> list[str]:
+        """Every GPU of the nodes that joined."""
+        return [uuid for node in self.nodes.values() for uuid in node.uuids]
 
     def between_j(self, begin_s: float, end_s: float) -> dict[str, float | None]:
         """Joules of every GPU between two instants."""
@@ -184,12 +232,23 @@ class Allocation:
         """Whether the energy of any GPU comes from power samples now."""
         return any(meter.estimating for node in self.nodes.values() for meter in node.meters.values())
 
-    def statistics(self, intervals: Sequence[tuple[float, float]]) -> PhaseStatistics:
-        """Achieved clock, busy share and event reasons over the samples inside ``intervals``."""
+    def group_by(self, pools: Iterable[frozenset[str]]) -> None:
+        """Keep statistics by pool from now on."""
+        groups = list(pools)
+        for node in self.nodes.values():
+            node.group_by(groups)
+
+    def statistics(
+        self, intervals: Sequence[tuple[float, float]], uuids: frozenset[str] | None = None
+    ) -> PhaseStatistics:
+        """Achieved clock, busy share and event reasons over the samples inside ``intervals``.
+
+        ``uuids``: only of these GPUs, a pool or a union of pools; None is all.
+        """
         total = [0.0] * _WIDTH
         for node in self.nodes.values():
             for begin_s, end_s in intervals:
-                node.add_statistics(begin_s, end_s, total)
+                node.add_statistics(total, begin_s, end_s, uuids)
         counts = {name: int(value) for name, value in zip(_COLUMNS, total, strict=True)}
         return PhaseStatistics(**counts)
 

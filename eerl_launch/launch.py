@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from eerl_launch.telling import say
 _FAREWELL_S = 60.0
 _SILENT_S = 8.0
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+#: The session's code when it has said itself what went wrong.
+_SAID_SO = 70
 
 
 @dataclass(slots=True)
@@ -57,9 +60,14 @@ class SessionProcess:
         stdin = self.process.stdin
         if stdin is None:
             return
-        with contextlib.suppress(OSError, ValueError):
+        try:
             stdin.write(json.dumps(news).encode() + b"\n")
             stdin.flush()
+        except BrokenPipeError:
+            # Signals are blocked to be passed on; this one is of our own making and not for the command.
+            signal.sigtimedwait({signal.SIGPIPE}, 0)
+        except (OSError, ValueError):
+            pass
 
     def farewell(self, news: Mapping[str, Any]) -> None:
         """Tell the command's end, wait within bounds for the report, and leave nothing behind."""
@@ -163,6 +171,8 @@ def run(
     witness.stop()
     if session is not None:
         session.farewell({"ev": "exit", "code": code if code >= 0 else 128 - code, "signal": max(0, -code)})
+        if config is not None and session.process.returncode != 0:  # it could not take away its own folder
+            shutil.rmtree(config["private_folder"], ignore_errors=True)
     return code if code >= 0 else 128 - code
 
 
@@ -175,7 +185,8 @@ def _wait(pid: int, group: int | None, witness: Witness, session: SessionProcess
         if done:
             return status
         if not warned and session is not None and session.process.poll() is not None:
-            say("the session ended early; the clocks are handed back and the command goes on unmeasured")
+            if session.process.returncode != _SAID_SO:
+                say("the session ended early; the clocks are handed back and the command goes on unmeasured")
             warned = True
         info = signal.sigtimedwait(watched, 5.0)
         if info is None or info.si_signo == signal.SIGCHLD:

@@ -7,7 +7,8 @@ reason is not plain. The events, in the order in which a run writes them:
 ``start``
     ``schema_version, run_id, job_id, array_task, restart, user, cluster, job_name, partition, account,
     nodes`` (expected), ``time_unix_s, time_iso, simulated`` (null or e.g. ``"h100:2x8"``), ``time_scale``,
-    ``policy`` (as resolved, contract 3.8), ``policy_file, command`` (first word only), ``versions``.
+    ``policy`` (as resolved, contract 3.8), ``policy_file, command`` (first word only), ``versions``,
+    ``marker_socket`` (its path on the first node).
 ``node``
     ``node, state`` (``joined | lost | not_measured``), ``reason, hostname``,
     ``source`` (``broker | nvml | sim``),
@@ -18,24 +19,27 @@ reason is not plain. The events, in the order in which a run writes them:
 ``controller``
     ``settings, mode, grid`` (``supported_mhz, governor_mhz``), ``seed``: what a replay needs.
 ``run`` / ``pool`` / ``metric``
-    as the trainer sent them (contract 3.3).
+    as the trainer sent them (contract 3.3); a ``pool`` of the policy has ``source`` "policy".
 ``plan``
     ``plan_id, generation_mhz, training_mhz, idle_mhz, state, reason, note``; null MHz is the governor.
 ``clock``
-    a switch: ``plan_id, phase, mhz`` (null: governor), ``latency_s, gpus_set, failures`` (list of
-    ``node, uuid, code, text``).
+    a switch: ``plan_id, pool`` (``generation | training | all``), ``phase`` (what made it), ``mhz`` (null:
+    governor), ``latency_s, gpus_set, failures`` (list of ``node, uuid, code, text``).
 ``phase``
-    ``update, phase`` (``a/b`` is subphase b of a), ``begin_s, end_s, elapsed_s, energy_j, energy_reason,
-    gpu_energy_j, requested_mhz, achieved_mhz, busy_fraction, capped_fraction, exclusive`` (true: part of the
-    disjoint partition of its update), ``complete`` (false: its end was never marked).
+    ``update, phase`` (``a/b`` is subphase b of a), ``pool`` (separate pools: whose phase it is alone, else
+    null), ``begin_s, end_s, elapsed_s, energy_j, energy_reason, gpu_energy_j, requested_mhz, achieved_mhz,
+    busy_fraction, capped_fraction, exclusive`` (true: part of the disjoint partition of its update),
+    ``complete`` (false: its end was never marked).
     A phase that ran several times in an update has several lines; more than 50 are summed up in one, with
     their number in ``intervals`` and ``elapsed_s`` less than ``end_s - begin_s``. ``energy_reason`` beside a
-    known energy says why it is of low confidence. Times in an ``exclusive`` partition do not
-    overlap; a nested subphase has ``exclusive`` false.
+    known energy says why it is of low confidence. Times in an ``exclusive`` partition do not overlap, in the
+    asynchronous modes those of one pool do not; a GPU's joules are in one of them at a time. A nested subphase
+    has ``exclusive`` false. Clock and load are of the pool's own GPUs.
 ``update``
     ``index`` (counts from 0), ``begin_s, end_s, record`` (the UpdateRecord, as the controller saw it),
     ``state`` and ``plan_id`` under which it ran, ``governor`` (prediction for the same work: ``elapsed_s,
     energy_j, inside_coverage``, or null), ``gpu_energy_j, unattributed`` (``elapsed_s, energy_j``),
+    ``pool_waits`` (separate pools, by role: ``wait_s, energy_j`` while it neither worked nor took part in a refit),
     ``usable`` and ``unusable_reason`` (for reports).
 ``tick``
     at least every 10 s: ``gpu_energy_j`` since the run began (cumulative), ``nodes_silent``.

@@ -42,9 +42,11 @@ class Sender:
     def send(self, path: str, line: bytes) -> None:
         """Queue a line and send what can be sent now."""
         if len(self.queue) >= MAX_WAITING_LINES:
+            self.flush(path)  # a listener that reads again must not cost this line too
+        if len(self.queue) >= MAX_WAITING_LINES:
             self.lose()
-        else:
-            self.queue.append(line)
+            return
+        self.queue.append(line)
         self.flush(path)
 
     def flush(self, path: str) -> None:

@@ -26,6 +26,7 @@ class Occurrence:
     counts: dict[str, float] = field(default_factory=dict)
     strangers_end: bool = False  # ended by senders that did not begin it
     carried: int = 0  # borders of updates it ran across
+    goes_on: bool = False  # cut by a border on purpose: the rest is the next update's
 
     def fits(self, marker: Marker) -> bool:
         """Whether a marker may mean this occurrence: same phase, and no other label."""
@@ -48,14 +49,15 @@ class Occurrence:
         self.end_s = max(t_s, self.begin_s if self.end_s is None else self.end_s)
         self.complete = not self.open_senders
 
-    def across_border(self) -> Occurrence:
-        """What of it goes on in the next update."""
+    def across_border(self, *, with_counts: bool = False) -> Occurrence:
+        """What of it goes on in the next update; ``with_counts``: what some senders have counted already, too."""
         return Occurrence(
             self.phase,
             self.label,
             self.begin_s,
             senders=set(self.senders),
             open_senders=set(self.open_senders),
+            counts=dict(self.counts) if with_counts else {},
             carried=self.carried + 1,
         )
 

@@ -32,9 +32,23 @@ class OperatorDoor:
         self._selector = selector
         self._answer = answer
         self._server = listen(self._path)
+        self._made = self._path.lstat().st_ino
         selector.register(self._server, selectors.EVENT_READ, self._accept)
         place = {"socket": str(self._path), "node": node, "pid": os.getpid()}
         self._note.write_text(json.dumps(place) + "\n")
+
+    def ensure(self) -> None:
+        """Open the door again when a cleaner has taken it away; its folder is looked after by the marker socket."""
+        with contextlib.suppress(OSError):
+            if self._path.lstat().st_ino == self._made:
+                return
+        with contextlib.suppress(OSError):
+            server = listen(self._path)
+            self._selector.unregister(self._server)
+            self._server.close()
+            self._server = server
+            self._made = self._path.lstat().st_ino
+            self._selector.register(server, selectors.EVENT_READ, self._accept)
 
     def _accept(self) -> None:
         try:

@@ -1,7 +1,8 @@
-"""Clock orders to the agents: all nodes or none, never twice the same, and what came of them.
+"""Clock orders to the agents, by pool: all GPUs of it or none, never twice the same, and what came of them.
 
-A lock that fails on one GPU hands every GPU back: a data-parallel job runs at the speed of its slowest. A clock
-that is seen above its lock is somebody else's doing; it is asked for once more, and then the clocks are theirs.
+A lock that fails on one GPU hands every GPU of the job back, whatever its pool: a job runs at the speed of its
+slowest. A clock that is seen above its lock is somebody else's doing; it is asked for once more, and then the
+clocks are theirs.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eerl_launch.arrangement import Arrangement
 from eerl_launch.channel import Message
 from eerl_launch.devices.base import GpuSample
 from eerl_launch.nodes import Node, Nodes
+from eerl_launch.pools import ALL
 from eerl_launch.steering import MAX_REAPPLIED, Steering
 from eerl_launch.telling import RunClock, Voice
 
@@ -32,6 +35,7 @@ _MAX_FAILED = 3
 
 @dataclass(slots=True)
 class _Order:
+    pool: str
     mhz: int | None
     phase: str
     plan_id: int | None
@@ -48,16 +52,18 @@ class Orders:
         self,
         nodes: Nodes,
         steering: Steering,
+        arrangement: Arrangement,
         clock: RunClock,
         voice: Voice,
     ) -> None:
         self._nodes = nodes
         self._steering = steering
+        self._arrangement = arrangement
         self._clock = clock
         self._voice = voice
         self._orders: dict[int, _Order] = {}
         self._above: dict[str, int] = {}
-        self._asked_at = 0.0
+        self._asked_at: dict[str, float] = {}
         self._unknown = False
         self._failed = 0
         self._reapplied = 0
@@ -79,24 +85,40 @@ class Orders:
         self._unknown = True
 
     def apply(self, phase: str) -> None:
-        """Ask for the wanted clock, unless that is what was asked for last."""
-        wanted = self._steering.wanted_mhz()
-        if wanted == self._steering.applied_mhz and not (self._unknown and wanted is not None):
-            return
+        """Ask for the wanted clocks, pool by pool, unless that is what was asked for last."""
+        steering, unknown = self._steering, self._unknown
         self._unknown = False
-        self._send(wanted, phase)
+        for pool, wanted in steering.wanted_mhz().items():
+            if wanted != steering.applied_mhz.get(pool) or (unknown and wanted is not None):
+                self._send(pool, wanted, phase)
 
-    def _send(self, mhz: int | None, phase: str) -> None:
+    def let_go(self, phase: str) -> None:
+        """Hand every GPU back if any was asked for a clock: who is in which pool is not known any more."""
+        if any(mhz is not None for mhz in self._steering.applied_mhz.values()):
+            self._hand_back(phase)
+
+    def _hand_back(self, phase: str) -> None:
+        """Reset all GPUs of the job, whatever their pool."""
+        self._send(ALL, None, phase)
+        for pool in self._steering.map.pools:
+            if pool != ALL:
+                self._steering.asked(pool, None, self._clock.now_s())
+
+    def _send(self, pool: str, mhz: int | None, phase: str) -> None:
         number = self._nodes.serial()
-        message: Message = {"op": "reset", "id": number, "uuids": None}
+        members = self._arrangement.members(pool)
+        uuids = None if members is None else sorted(members)
+        message: Message = {"op": "reset", "id": number, "uuids": uuids}
         if mhz is not None:
-            message = {"op": "lock", "id": number, "mhz": mhz, "uuids": None}
+            message = {"op": "lock", "id": number, "mhz": mhz, "uuids": uuids}
         self._nodes.broadcast(message)
-        self._steering.asked(mhz, self._clock.now_s())
-        self._asked_at = time.monotonic()
+        if pool in self._steering.map.pools:
+            self._steering.asked(pool, mhz, self._clock.now_s())
+        now = time.monotonic()
+        self._asked_at[pool] = now
         self._above.clear()
         names = {node.name for node in self._nodes.joined}
-        self._orders[number] = _Order(mhz, phase, self._steering.plan_id_in_force(), self._asked_at, names)
+        self._orders[number] = _Order(pool, mhz, phase, self._steering.plan_id_asked(), now, names)
 
     def done(self, node: str, message: Message) -> None:
         """One node's answer."""
@@ -130,6 +152,7 @@ class Orders:
         self._voice.log(
             "clock",
             plan_id=order.plan_id,
+            pool=order.pool,
             phase=order.phase,
             mhz=order.mhz,
             latency_s=time.monotonic() - order.sent_at,
@@ -160,28 +183,26 @@ class Orders:
             + ("measuring only from here (see eerl doctor)" if permanent else "control will try again"),
         )
         self._voice.log("event", kind="control_off", node=first["node"], uuid=first["uuid"], text=text)
-        self._send(None, "failure")
+        self._hand_back("failure")
 
     def verify(self, node: Node, rows: Sequence[GpuSample | None]) -> None:
         """Compare achieved clocks with the lock; three samples above it in a row are no accident."""
-        asked = self._steering.applied_mhz
-        if (
-            asked is None
-            or self._orders
-            or time.monotonic() - self._asked_at < _SETTLED_S
-            or node.energy is None
-        ):
+        if self._orders or node.energy is None or not any(self._steering.applied_mhz.values()):
             return
+        now = time.monotonic()
         for uuid, sample in zip(node.energy.uuids, rows, strict=True):
-            if sample is None or sample.sm_mhz is None:
+            pool = self._arrangement.pools.of(uuid) if self._arrangement.separate else ALL
+            asked = self._steering.applied_mhz.get(pool or "")
+            settled = now - self._asked_at.get(pool or "", now) >= _SETTLED_S
+            if pool is None or asked is None or not settled or sample is None or sample.sm_mhz is None:
                 continue
             above = sample.sm_mhz > asked + _TOLERANCE_MHZ
             self._above[uuid] = self._above.get(uuid, 0) + 1 if above else 0
             if self._above[uuid] >= _ABOVE:
-                self._not_obeyed(node, uuid, sample.sm_mhz, asked)
+                self._not_obeyed(node, uuid, pool, sample.sm_mhz, asked)
                 return
 
-    def _not_obeyed(self, node: Node, uuid: str, seen_mhz: int, asked_mhz: int) -> None:
+    def _not_obeyed(self, node: Node, uuid: str, pool: str, seen_mhz: int, asked_mhz: int) -> None:
         self._not_honoured = True
         self._above.clear()
         text = f"runs at {seen_mhz} MHz although {asked_mhz} was asked for"
@@ -192,7 +213,7 @@ class Orders:
                 "event", kind="not_honoured", node=node.name, uuid=uuid, text=f"{text}; asked once more"
             )
             self._voice.say_once("not_honoured", f"{node.name} {uuid} {text} ({causes}); asked once more")
-            self._send(asked_mhz, "again")
+            self._send(pool, asked_mhz, "again")
             return
         self._voice.log(
             "event", kind="outside_writer", node=node.name, uuid=uuid, text=f"{text}; control stops"
@@ -201,4 +222,4 @@ class Orders:
         self._voice.say_once(
             "outside", f"{node.name} {uuid} {text} again ({causes}); measuring only from here"
         )
-        self._send(None, "outside writer")
+        self._hand_back("outside writer")

@@ -9,24 +9,29 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from eerl_launch.arrangement import Arrangement
+from eerl_launch.clock_maps import clock_map
 from eerl_launch.energy import Allocation
+from eerl_launch.handover import Handover
 from eerl_launch.markers import Marker
+from eerl_launch.modes import Mode
 from eerl_launch.nodes import Nodes
 from eerl_launch.occurrences import Occurrence
 from eerl_launch.policy import Policy
 from eerl_launch.record_builder import Built, RecordBuilder
-from eerl_launch.steering import GRACE_S, Steering
+from eerl_launch.steering import Steering
 from eerl_launch.telling import Voice
+from eerl_launch.update_lines import plan_fields, update_fields
 from eerl_launch.updates import Update, overlap_s
 
 if TYPE_CHECKING:
     from eerl_controller import Controller
-    from eerl_controller.records import ClockPlan, UpdateRecord
+    from eerl_controller.records import UpdateRecord
 
-#: Wall seconds in which a plan is made and sent; with virtual time this is longer than the grace.
-_WALL_GRACE_S = 0.05
 #: Generation and training at the same time for more than this share of an update: not colocated synchronous.
 _OVERLAP_FRACTION = 0.02
+#: Weights go out every few steps in some trainers, never this rarely.
+_TRAININGS_WITHOUT_BORDER = 20
 
 
 class Pilot:
@@ -38,19 +43,21 @@ class Pilot:
         policy: Policy,
         nodes: Nodes,
         energy: Allocation,
+        arrangement: Arrangement,
         steering: Steering,
         voice: Voice,
     ) -> None:
         self._config = config
         self._policy = policy
         self._nodes = nodes
+        self._energy = energy
+        self._arrangement = arrangement
         self._steering = steering
         self._voice = voice
-        self._builder = RecordBuilder(energy, steering.plans, steering.clocks)
+        self._builder = RecordBuilder(energy, steering.plans, steering.clocks, arrangement)
         self._controller: Controller | None = None
-        self._told_mode: str | None = None
         self._total_updates = policy.total_updates
-        self._next_plan: ClockPlan | None = None
+        self._handover = Handover(steering, config["time_scale"])
         self._number = -1
         self._last_label: int | None = None
         self._first_begin_s: float | None = None
@@ -71,15 +78,57 @@ class Pilot:
     # -- what the run is ------------------------------------------------------------------------------------
 
     def told(self, marker: Marker) -> None:
-        """The trainer described its run."""
-        mode = marker.fields.get("mode")
-        if isinstance(mode, str):
-            self._told_mode = mode
+        """The trainer described its run, or a pool of it."""
+        if marker.event == "pool":
+            self._arrangement.tell_pool(marker)
+            self.check_pools()
+            return
         if self._policy.total_updates is None and "total_updates" in marker.numbers:
             self._total_updates = int(marker.numbers["total_updates"])
+        self._arrangement.tell_mode(marker)
+        self._follow_mode()
+        self._check_arrangement()
+        if self._policy.policy == "fixed":
+            self._ready_controller()
+
+    def first_phase(self) -> None:
+        """Phases begin: from now on the mode is what it is."""
+        if not self._arrangement.settled:
+            self._arrangement.settled = True
+            self._follow_mode()
+
+    def _follow_mode(self) -> None:
+        """Clocks by the map of the mode, which may change until the first phase."""
+        wanted = clock_map(self._arrangement.mode)
+        if type(wanted) is not type(self._steering.map):
+            self._steering.map = wanted
+
+    def check_pools(self) -> None:
+        """GPUs or pools have come: see whether pools are known and possible."""
+        self._settle_pools()
+        if self._policy.policy == "fixed":
+            self._ready_controller()
+
+    def _settle_pools(self) -> None:
+        changed = self._arrangement.settle_pools(self._nodes.by_name.values(), self._energy)
+        for role, members in self._arrangement.pools.members.items():
+            if changed and self._arrangement.pools.policy.get(role):
+                self._voice.log("pool", role=role, gpus=sorted(members), source="policy")
+        self._check_arrangement()
+
+    def _check_arrangement(self) -> None:
+        """Give up control when mode or pools contradict what is known."""
+        arrangement = self._arrangement
+        if not self._nodes.settled and arrangement.contradiction is None:
+            return  # a pool may name GPUs of a node that has not joined yet
+        if arrangement.problem_is_final and self._steering.off_reason is None:
+            self._steering.off_reason = str(arrangement.problem)
+            self._voice.say_once("arrangement", f"measuring only: {arrangement.problem}")
+            self._voice.log("event", kind="control_off", text=self._steering.off_reason)
 
     def check_control(self) -> None:
         """Decide whether clocks can be controlled at all, once every node has joined or cannot."""
+        self._settle_pools()
         if self._policy.policy == "governor" or self._steering.off_reason is not None:
             return
         bad = self._nodes.without_control()
@@ -101,23 +150,27 @@ class Pilot:
         self._voice.log("event", kind="control_off", node=node.name, text=self._steering.off_reason)
 
     def _ready_controller(self) -> None:
-        """Make the controller if it can be made; a first plan with clocks waits for a generation begin."""
-        if self._controller is not None or self._broken:
+        """Make the controller if it can be made; a first plan with clocks waits for a border."""
+        if self._controller is not None or self._broken or not self._nodes.settled:
             return
+        arrangement = self._arrangement
+        if not arrangement.mode_known:
+            _load_controller()  # beside the loop, so that it is there when the first phase begins
+            return
+        if arrangement.problem is not None and not arrangement.problem_is_final:
+            return  # pools may still be told
         try:
             self._controller = self._make_controller()
         except Exception as error:
             self._give_up(error)
         if self._controller is None:
             return
-        if self._controller.plan.is_governor:
-            self._steering.adopt(self._controller.plan, 0.0)  # which is how things have been so far
-        else:
-            self._next_plan = self._controller.plan
+        self._handover.first(self._controller.plan)
 
     def _give_up(self, error: Exception) -> None:
         """A fault of the controller's own: clocks go home, measuring goes on, the job does not notice."""
-        self._broken, self._controller, self._next_plan = True, None, None
+        self._broken, self._controller = True, None
+        self._handover.forget()
         self._steering.off_reason = f"the controller failed: {error!r}"
         self._voice.log("event", kind="control_off", text=self._steering.off_reason)
         self._voice.say_once(
@@ -127,57 +180,58 @@ class Pilot:
         )
 
     def _make_controller(self) -> Controller | None:
-        """The controller, once all nodes are known and there is a clock table."""
+        """The controller, when there is a clock table."""
         clocks = self._nodes.common_clocks_mhz()
-        if not self._nodes.settled or not clocks:
+        if not clocks:
             return None
         from eerl_controller import ClockGrid, Controller, ExecutionMode, Settings
 
         settings = dict(self._policy.controller_settings())
         if self._steering.off_reason is not None:
             settings["policy"] = "governor"
-        mode_name = self._told_mode if self._policy.mode == "auto" else self._policy.mode
-        known = {mode.value for mode in ExecutionMode}
-        if mode_name is not None and mode_name not in known:
-            self._voice.say_once("mode", f"the trainer names an unknown mode {mode_name!r}; measuring only")
-            settings["policy"] = "governor"
-        mode = ExecutionMode(mode_name) if mode_name in known else ExecutionMode.COLOCATED_SYNC
+        mode = ExecutionMode(self._arrangement.mode.value)
         grid = ClockGrid(clocks, clocks[-1])
         made = Settings(**settings)
         self._voice.log(
             "controller",
             settings=made.to_dict(),
             mode=mode.value,
-            mode_source="policy" if self._policy.mode != "auto" else ("trainer" if mode_name else "assumed"),
+            mode_source=self._arrangement.mode_source,
             grid={"supported_mhz": list(grid.supported_mhz), "governor_mhz": grid.governor_mhz},
             seed=0,
         )
         controller = Controller(made, mode, grid, seed=0)
-        self._log_plan(controller, controller.plan)
+        self._voice.log("plan", **plan_fields(controller, controller.plan))
         return controller
-
-    def _log_plan(self, controller: Controller, plan: ClockPlan) -> None:
-        self._voice.log(
-            "plan",
-            plan_id=plan.plan_id,
-            generation_mhz=plan.generation_mhz,
-            training_mhz=plan.training_mhz,
-            idle_mhz=plan.idle_mhz,
-            state=controller.state.name,
-            reason=plan.reason.name,
-            note=plan.note,
-        )
 
     # -- updates --------------------------------------------------------------------------------------------
 
+    def approach(self, begin_s: float) -> None:
+        """A refit or pause has begun, after which a new update does."""
+        self._handover.approach(begin_s)
+
     def boundary(self, begin_s: float) -> None:
-        """A new update begins: a plan that came too late for the last one takes effect now."""
+        """A new update begins."""
         if self._first_begin_s is None:
             self._first_begin_s = begin_s
-            threading.Thread(target=_import_controller, daemon=True).start()
-        if self._next_plan is not None:
-            self._steering.adopt(self._next_plan, begin_s)
-            self._next_plan = None
+            _load_controller()
+            if self._policy.policy == "fixed":
+                self._ready_controller()
+        self._handover.border(begin_s, self._mode)
+
+    @property
+    def _mode(self) -> Mode:
+        return self._arrangement.mode
+
+    def look_for_borders(self, running: Update | None) -> None:
+        """An asynchronous trainer that never marks its refits makes one endless update: tell it once."""
+        if self._mode.asynchronous and running is not None and running.trainings >= _TRAININGS_WITHOUT_BORDER:
+            self._voice.say_once(
+                "borders",
+                f"{running.trainings} training phases and no refit has ended, so they are all one update and "
+                f"nothing is controlled: mode {self._mode.value} needs `refit` phases"
+                + (" or pause and resume events" if self._mode is Mode.ASYNC_INFLIGHT else ""),
+            )
 
     def before_first(self, occurrences: Sequence[Occurrence], until_s: float) -> list[dict[str, Any]]:
         """Ledger lines of phases that ran before the first update (a validation before step 1, say)."""
@@ -203,6 +257,8 @@ class Pilot:
 
     def record(self, update: Update, *, following_begin_s: float | None, now_s: float) -> None:
         """One update has closed: build its record, show it to the controller, take its plan."""
+        self.first_phase()
+        self._say_pools_missing()
         self._ready_controller()
         flags = set()
         if self._steering.hold or self._held_in_update:
@@ -211,26 +267,47 @@ class Pilot:
         if self.not_honoured():
             flags.add("not_honoured")
         self._refuse_overlap(update)
-        built = self._builder.build(
-            update,
-            self._renumber(update),
-            all_nodes_measured=self._all_measured(),
-            extra_flags=frozenset(flags),
-            remaining_updates=self._remaining_updates(update),
-            remaining_s=self._remaining_s(now_s),
-        )
+        try:
+            built = self._builder.build(
+                update,
+                self._renumber(update),
+                all_nodes_measured=self._all_measured(),
+                extra_flags=frozenset(flags),
+                remaining_updates=self._remaining_updates(update),
+                remaining_s=self._remaining_s(now_s),
+            )
+        except (
+            ValueError
+        ) as error:  # a RecordError: markers that contradict each other cost their update only
+            text = f"update {update.label} cannot be accounted for: {error}"
+            self._voice.log("event", kind="warning", text=text)
+            self._voice.say_once("record", f"{text}; it is left out (more are only in the ledger)")
+            return
         for event in built.phase_events:
             self._voice.log(event.pop("ev"), **event)
         self._log_update(update, built)
         if self._controller is not None:
             self._observe(built.record, following_begin_s, now_s)
 
+    def _say_pools_missing(self) -> None:
+        """An update has ended and pools are still not known: tell it once."""
+        problem = self._arrangement.problem
+        may_control = self._steering.off_reason is None and self._policy.policy != "governor"
+        if problem is not None and may_control and self._nodes.settled:
+            self._voice.say_once(
+                "pools",
+                f"measuring only for now: mode {self._mode.value} controls each pool on its own, and {problem}",
+            )
+
     def _refuse_overlap(self, update: Update) -> None:
+        """Generation and training at once on one pool, or in turns that are none: not the mode it should be."""
+        if self._mode.asynchronous or self._steering.off_reason is not None:
+            return
         both_s = overlap_s(update, "generation", "training")
         length_s = (update.end_s or 0.0) - update.begin_s
-        if both_s > max(1.0, _OVERLAP_FRACTION * length_s) and self._steering.off_reason is None:
+        if both_s > max(1.0, _OVERLAP_FRACTION * length_s):
             self._steering.off_reason = (
-                "generation and training overlap, and no mode says how GPUs are shared"
+                f"generation and training overlap, which mode {self._mode.value} cannot"
             )
             self._voice.say_once(
                 "overlap",
@@ -246,35 +323,8 @@ class Pilot:
             prediction = controller.governor_prediction(record) if controller is not None else None
         except Exception as error:
             self._give_up(error)
-        usable, reason = True, None
-        if not update.begun("training"):
-            usable, reason = False, "no training phase in this update"
-        elif record.energy_j is None:
-            usable, reason = False, "energy is partial"
-        elif not record.valid_tokens:
-            usable, reason = False, "no valid training tokens"
-        self._voice.log(
-            "update",
-            index=update.index,
-            label=update.label,
-            begin_s=update.begin_s,
-            end_s=update.end_s,
-            record=record_to_dict(record),
-            responses=update.numbers.get("responses"),
-            state=controller.state.name if controller is not None else None,
-            plan_id=record.plan_id,
-            governor=None
-            if prediction is None
-            else {
-                "elapsed_s": prediction.elapsed_s,
-                "energy_j": prediction.energy_j,
-                "inside_coverage": prediction.inside_coverage,
-            },
-            gpu_energy_j=built.gpu_energy_j,
-            unattributed=built.unattributed,
-            usable=usable,
-            unusable_reason=reason,
-        )
+        state = controller.state.name if controller is not None else None
+        self._voice.log("update", **update_fields(update, built, state, prediction))
 
     def _observe(self, record: UpdateRecord, following_begin_s: float | None, now_s: float) -> None:
         from eerl_controller import RecordError
@@ -294,14 +344,10 @@ class Pilot:
             self._give_up(error)
             return
         if (plan.plan_id, plan.reason, controller.state) != before:
-            self._log_plan(controller, plan)
+            self._voice.log("plan", **plan_fields(controller, plan))
         if plan.plan_id == before[0]:
             return
-        grace_s = max(GRACE_S, _WALL_GRACE_S * self._config["time_scale"])
-        if following_begin_s is not None and now_s - following_begin_s <= grace_s:
-            self._steering.adopt(plan, following_begin_s)
-        else:
-            self._next_plan = plan
+        self._handover.take(plan, self._mode, following_begin_s, now_s)
 
     def _remaining_updates(self, update: Update) -> int | None:
         if self._total_updates is None:
@@ -330,20 +376,10 @@ class Pilot:
             self._steering.adopt(self._steering.plan, now_s)
 
 
-def _import_controller() -> None:
+def _load_controller() -> None:
     """Load numpy beside the loop, so that the first record does not wait for it."""
+    threading.Thread(target=_import_controller, daemon=True).start()
+
+
+def _import_controller() -> None:
     import eerl_controller  # noqa: F401
-
-
-def record_to_dict(record: UpdateRecord) -> dict[str, Any]:
-    """An UpdateRecord as plain JSON values."""
-    from dataclasses import fields
-
-    plain = {field.name: getattr(record, field.name) for field in fields(record)}
-    for group in ("phases", "pools"):
-        plain[group] = {
-            name: {field.name: getattr(part, field.name) for field in fields(part)}
-            for name, part in plain[group].items()
-        }
-    plain["flags"] = sorted(record.flags)
-    return plain

@@ -21,7 +21,7 @@ from eerl_launch import __version__
 from eerl_launch.ledger import SCHEMA_VERSION
 from eerl_launch.policy import Policy
 from eerl_launch.slurm import Allocation, agent_argv, read_allocation, run_folder_name
-from eerl_launch.sockets import SOCKET_NAME, InstanceLock, listen, private_folder
+from eerl_launch.sockets import SOCKET_NAME, InstanceLock, listen, private_folder, sweep_dead_folders
 from eerl_launch.telling import say
 
 _MAX_SAME_NAME = 10_000
@@ -135,6 +135,7 @@ def prepare(options: Options, env: Mapping[str, str]) -> Prepared:
         from eerl_launch.simulate import parse_spec
 
         sim_spec = parse_spec(options.simulate)
+    sweep_dead_folders()
     job_name = str(job.job_id) if job is not None else f"local{os.getpid()}"
     private = private_folder(job_name)
     lock = InstanceLock(private)
@@ -183,7 +184,10 @@ def prepare(options: Options, env: Mapping[str, str]) -> Prepared:
         "marker_fd": marker_fd,
         "lock_fd": lock.fd,
         "end_time_unix_s": job.end_time_unix_s if job is not None else None,
-        "start": _start_event(options, job, nodes, run_id, options.simulate),
+        "start": {
+            **_start_event(options, job, nodes, run_id, options.simulate),
+            "marker_socket": environment["EERL_SOCKET"],
+        },
     }
     return Prepared(environment, config, (marker_fd, lock.fd))
 

@@ -25,10 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from eerl_launch import ending
+from eerl_launch.arrangement import Arrangement
+from eerl_launch.clock_maps import clock_map
 from eerl_launch.energy import Allocation
 from eerl_launch.ledger import LedgerWriter
 from eerl_launch.marker_server import MarkerServer
 from eerl_launch.markers import Marker, MarkerError, parse
+from eerl_launch.modes import Mode
 from eerl_launch.node_watch import NodeWatch
 from eerl_launch.nodes import Nodes
 from eerl_launch.operator_door import OperatorDoor
@@ -74,9 +77,12 @@ class Session:
         self.nodes = Nodes(config["nodes"])
         self.energy = Allocation()
         self.tracker = UpdateTracker()
-        self.steering = Steering()
-        self.orders = Orders(self.nodes, self.steering, self.clock, self.voice)
-        self.pilot = Pilot(config, self.policy, self.nodes, self.energy, self.steering, self.voice)
+        self.arrangement = Arrangement(self.policy)
+        self.steering = Steering(clock_map(self.arrangement.mode))
+        self.orders = Orders(self.nodes, self.steering, self.arrangement, self.clock, self.voice)
+        self.pilot = Pilot(
+            config, self.policy, self.nodes, self.energy, self.arrangement, self.steering, self.voice
+        )
         self.pilot.not_honoured = self.orders.take_not_honoured
         self.status = Status(config, self.nodes, self.steering, self.pilot)
         self.selector = selectors.DefaultSelector()
@@ -142,6 +148,8 @@ class Session:
             complaint = self.markers.ensure()
             if complaint:
                 self.voice.say_once("markers", complaint)
+            elif self.door is not None:
+                self.door.ensure()
             self._show_progress()
         if now >= self._timers["tick"]:
             self._timers["tick"] = now + _TICK_PERIOD_S
@@ -207,7 +215,11 @@ class Session:
         self._mark(marker)
 
     def _mark(self, marker: Marker) -> None:
-        if marker.event in ("begin", "end", "update"):
+        pauses = marker.event in ("pause", "resume") and self.arrangement.mode is Mode.ASYNC_INFLIGHT
+        if pauses or marker.event in ("begin", "end", "update"):
+            if not self.arrangement.settled:
+                self.pilot.first_phase()
+                self.tracker = UpdateTracker(self.arrangement.mode.border)
             edge = self.tracker.feed(marker)
             if edge is not None:
                 self._edge(edge)
@@ -218,19 +230,25 @@ class Session:
                 key: value for key, value in marker.fields.items() if key not in ("v", "ev", "t", "t_s")
             }
             self.voice.log(marker.event, **fields)
-            if marker.event == "run":
+            if marker.event != "metric":
                 self.pilot.told(marker)
+                if self.steering.off_reason is not None:
+                    self.orders.let_go(marker.event)
 
     def _edge(self, edge: Edge) -> None:
         now = time.monotonic()
         if edge.begins:
-            self.steering.phase_begins(edge.phase)
+            self.steering.map.begins(edge.phase, edge.t_s)
         else:
-            self._remember_length(edge)
+            self.steering.map.ends(edge.phase, edge.t_s, edge.took_s)
+        if edge.approaches:
+            self.pilot.approach(edge.t_s)
         if edge.opened is not None:
             self.pilot.boundary(edge.t_s)
-        if edge.begins:
+        if edge.begins or self.arrangement.mode.separate:
             self.orders.apply(edge.phase)
+        if edge.begins and edge.phase == "training":
+            self.pilot.look_for_borders(self.tracker.current)
         if edge.closed is not None:
             self.closed.append(Closed(edge.closed, now))
         if now >= self._timers["sample"]:  # too frequent readings come back empty
@@ -239,13 +257,6 @@ class Session:
             self._samples_due.append(now if edge.begins else now + _AFTER_END_S / self.config["time_scale"])
             if edge.opened is not None:
                 self._samples_due.append(now + _SECOND_SAMPLE_S)
-
-    def _remember_length(self, edge: Edge) -> None:
-        current = self.tracker.current
-        for occurrence in reversed(current.occurrences if current else []):
-            if occurrence.phase == edge.phase and occurrence.end_s == edge.t_s:
-                self.steering.phase_took(edge.phase, edge.t_s - occurrence.begin_s)
-                return
 
     # -- updates --------------------------------------------------------------------------------------------
 
@@ -299,7 +310,7 @@ class Session:
         ending.say_good_bye(self.nodes, self.selector)
         last = self.tracker.finish(ended_s)
         if last is not None:
-            complete = last.begun("training") and all(o.complete for o in last.occurrences)
+            complete = last.trained and all(o.complete for o in last.occurrences)
             if complete:
                 last.end_s = max(o.end_s or ended_s for o in last.occurrences)
             self.closed.append(Closed(last, 0.0))

@@ -7,12 +7,12 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 from eerl_launch.devices.base import DeviceError
-from eerl_launch.devices.sim import SimGpu, SimGpus, SimSpec
+from eerl_launch.devices.sim import SimGpu, SimGpus, SimSpec, gpu_uuid
 from eerl_launch.devices.sim_model import IDLE, KINDS, MODELS
 from eerl_launch.errors import OptionError
 
@@ -45,10 +45,16 @@ def parse_spec(text: str) -> SimSpec:
 
 
 class SimWorkload:
-    """Work on all simulated GPUs of the run; how long it takes follows the clocks they really have."""
+    """Work on simulated GPUs of the run; how long it takes follows the clocks they really have.
 
-    def __init__(self, directory: Path | str | None = None) -> None:
-        """Raises :class:`DeviceError` when there is no simulation (default: of ``EERL_SIM_DIR``)."""
+    Two workloads on different GPUs may work at the same time, in threads or processes.
+    """
+
+    def __init__(
+        self, directory: Path | str | None = None, gpus: Iterable[tuple[int, int]] | None = None
+    ) -> None:
+        """``gpus``: pairs of node and GPU index (None: all). Raises :class:`DeviceError` when there is no simulation
+        (default: of ``EERL_SIM_DIR``), or no such GPU in it."""
         chosen = directory or os.environ.get(DIRECTORY_VARIABLE)
         if not chosen:
             raise DeviceError(
@@ -56,27 +62,42 @@ class SimWorkload:
             )
         self.simulation = SimGpus(Path(chosen))
         self.clock = self.simulation.clock
-        self._nodes = [self.simulation.node(index) for index in range(self.simulation.spec.nodes)]
+        spec = self.simulation.spec
+        everyone = [(node, gpu) for node in range(spec.nodes) for gpu in range(spec.gpus_per_node)]
+        self.members = everyone if gpus is None else sorted(set(gpus))
+        if not self.members or not set(self.members) <= set(everyone):
+            raise DeviceError(f"no such GPUs in {spec}: {sorted(set(self.members) - set(everyone))[:4]}")
+        self._nodes = [
+            (self.simulation.node(index), [gpu for node, gpu in self.members if node == index])
+            for index in sorted({node for node, _ in self.members})
+        ]
         self._each(lambda gpu: setattr(gpu, "context", 1))
 
+    @property
+    def uuids(self) -> list[str]:
+        """The UUIDs of its GPUs, as ``mark.pool`` wants them."""
+        return [gpu_uuid(node, gpu) for node, gpu in self.members]
+
     def _each(self, change: Callable[[SimGpu], None]) -> None:
-        """Change every GPU, node after node."""
-        for node in self._nodes:
+        """Change every GPU of the workload, node after node."""
+        for node, members in self._nodes:
             with node.gpus() as gpus:
-                for gpu in gpus:
-                    change(gpu)
-                    gpu.settle(node.model)
+                for index in members:
+                    change(gpus[index])
+                    gpus[index].settle(node.model)
 
     def _left_s(self, work_s: float) -> float:
         """Virtual seconds until the slowest GPU has done ``work_s`` at the clocks of now; negative once it has."""
         left_s = -math.inf
-        for node in self._nodes:
+        for node, members in self._nodes:
             with node.gpus() as gpus:
-                left_s = max(left_s, *((work_s - gpu.progress_s) / gpu.speed for gpu in gpus))
+                left_s = max(
+                    left_s, *((work_s - gpus[index].progress_s) / gpus[index].speed for index in members)
+                )
         return left_s
 
     def run_phase(self, kind: str, work_s: float, load: float = 1.0) -> float:
-        """Do ``work_s`` of work on all GPUs and return the virtual seconds it took.
+        """Do ``work_s`` of work on all its GPUs and return the virtual seconds it took.
 
         ``work_s`` is what it takes at the highest clock without a power cap; ``kind`` is ``generation``
         (bound by memory), ``training`` (bound by the clock) or ``idle`` (GPUs wait); ``load`` (0..1) scales
@@ -92,9 +113,6 @@ class SimWorkload:
         def begin(load: float, ahead_s: float, gpu: SimGpu) -> None:
             gpu.kind, gpu.load, gpu.progress_s = KINDS[kind], load, ahead_s * gpu.speed
 
-        def finish(gpu: SimGpu) -> None:
-            gpu.kind, gpu.load = IDLE, 0.0
-
         start_s = self.clock.now_s()
         ahead_s = 0.0
         for work_s, load in pieces:
@@ -102,8 +120,16 @@ class SimWorkload:
             while (left_s := self._left_s(work_s)) > 0:
                 self._wait(left_s)
             ahead_s = -left_s  # what was done beyond this piece while we woke up belongs to the next one
-        self._each(finish)
+        self.idle()
         return self.clock.now_s() - start_s
+
+    def idle(self) -> None:
+        """Let the GPUs wait, with the program still on them."""
+
+        def finish(gpu: SimGpu) -> None:
+            gpu.kind, gpu.load = IDLE, 0.0
+
+        self._each(finish)
 
     def _wait(self, virtual_s: float) -> None:
         """Let virtual time pass, at most until the next look at the clocks, and not much more."""
@@ -117,7 +143,7 @@ class SimWorkload:
     def close(self) -> None:
         """Let the GPUs go: without a process holding them they drop to their lowest clock."""
         self._each(lambda gpu: setattr(gpu, "context", 0))
-        for node in self._nodes:
+        for node, _ in self._nodes:
             node.close()
 
     def __enter__(self) -> SimWorkload:

@@ -11,9 +11,11 @@ import contextlib
 import fcntl
 import os
 import secrets
+import shutil
 import socket
 import stat
 import struct
+import time
 from pathlib import Path
 
 #: Tried in this order; a Unix socket path holds 107 bytes, and these prefixes leave room for any job id.
@@ -24,6 +26,8 @@ CONTROL_NAME = "c"
 #: Beside a socket of ours while it is tried out; the longest name that a socket in the folder has.
 _PROBE_NAME = "probe-12345678"
 _LOCK_NAME = "lock"
+#: A private folder without a holder is left alone for this long: it may be in the making.
+_DEAD_AFTER_S = 600.0
 
 
 class NoPlaceError(OSError):
@@ -163,3 +167,52 @@ class InstanceLock:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+def sweep_dead_folders(older_than_s: float = _DEAD_AFTER_S) -> int:
+    """Remove private folders of ours that killed runs of other jobs left behind; how many there were.
+
+    Dead is one that nobody holds the lock of, or, where agents listened and there is no lock, whose socket
+    nobody answers at. A folder young enough to be in the making is left alone.
+    """
+    swept = 0
+    for root in _ROOTS:
+        base = Path(root.format(uid=os.geteuid()))
+        with contextlib.suppress(OSError):
+            for folder in base.glob(f"eerl-{os.geteuid()}-*"):
+                if (
+                    _is_ours(folder)
+                    and time.time() - folder.stat().st_mtime > older_than_s
+                    and _is_dead(folder)
+                ):
+                    shutil.rmtree(folder, ignore_errors=True)
+                    swept += 1
+    return swept
+
+
+def _is_dead(folder: Path) -> bool:
+    try:
+        fd = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return not _is_live_socket(folder / SOCKET_NAME)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _is_live_socket(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except OSError:
+            return True  # not to be judged from here
+    return True

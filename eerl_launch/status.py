@@ -7,6 +7,7 @@ from typing import Any
 
 from eerl_launch.nodes import Nodes
 from eerl_launch.pilot import Pilot
+from eerl_launch.pools import ALL
 from eerl_launch.steering import Steering
 
 
@@ -37,10 +38,11 @@ class Status:
                 "plan_id": plan.plan_id,
                 "generation_mhz": plan.generation_mhz,
                 "training_mhz": plan.training_mhz,
+                "idle_mhz": plan.idle_mhz,
                 "reason": plan.reason.name,
                 "note": plan.note,
             },
-            "applied_mhz": self._steering.applied_mhz,
+            "applied_mhz": self._applied_mhz(),
             "nodes": {node.name: node.state for node in self._nodes.by_name.values()},
             "gpus": self._nodes.gpu_count(),
             "energy_saving_pct": None
@@ -49,6 +51,11 @@ class Status:
             "throughput_change_pct": None if saving is None else 100 * saving.throughput_change,
             "simulated": self._config["start"]["simulated"],
         }
+
+    def _applied_mhz(self) -> int | dict[str, int | None] | None:
+        """The clock asked for last; by pool where there is more than one."""
+        applied = {pool: self._steering.applied_mhz.get(pool) for pool in self._steering.map.pools}
+        return applied.get(ALL, applied)
 
     def progress(self, updates_seen: int, now_s: float) -> tuple[str, str]:
         """State and line for the terminal."""

@@ -11,11 +11,11 @@ from eerl_controller.trials import Trials
 class ColocatedSync(Trials):
     """The controller of a colocated synchronous job: one round over both clocks."""
 
+    @property
+    def _idle_mhz(self) -> int | None:
+        """The clock of a pool that waits, MHz; one pool that does both never waits."""
+        return None
+
     def _first_round(self) -> Search:
-        return Search(
-            self._settings,
-            self._clocks,
-            self._ceilings,
-            phase_shares(self._model),
-            Round.joint(self._settings),
-        )
+        shares, what = phase_shares(self._model), Round.joint(self._settings, self._idle_mhz)
+        return Search(self._settings, self._clocks, self._ceilings, shares, what)

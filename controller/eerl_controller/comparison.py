@@ -7,7 +7,8 @@ the judgement is on whole-update time and energy.
 
 Where pools overlap, the whole update is divided by its prediction. With drained updates and only training slowed
 (section 6.2), training's measured slowdown is applied to the governor references instead, and their time is
-worked out anew from their recorded arrivals: lengths that vary in generation then hide nothing.
+worked out anew from their recorded arrivals: lengths that vary in generation then hide nothing. A monitoring window
+is replayed on itself: it is as long as a calibration, and tells of the balance between the pools as it is now.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from eerl_controller.governor import STRAGGLER_FLOOR, STRAGGLER_SD, GovernorMode
 from eerl_controller.overlap import Overlap
 from eerl_controller.quantity import QuantityModel, has_phases
 from eerl_controller.work import GENERATION_PHASES, TRAINING_PHASES, Observation
+
+#: Updates of one setting that are replayed on themselves: as many as a calibration has (Table 3).
+OWN_REPLAY_UPDATES = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +193,9 @@ def _overlapping_change(
         return whole, whole_se, (None, None)
     if pair.generation_mhz is None and pair.training_mhz is not None:
         added = overlap.added_time(1.0, training.ratio)
+        if len(timed) >= OWN_REPLAY_UPDATES:
+            now = overlap.added_now(training.ratio, timed)
+            added = added if now is None else now
         later = overlap.added_time(1.0, training.ratio + training.se)
         change = Change(0.0, added, overlap.added_rest(timed))
         return change, max(later - added, training.se / len(timed)), (1.0, training.ratio)

@@ -124,16 +124,14 @@ class Controlled(Strategy):
             self._enter(State.CALIBRATION, GOVERNOR, reason, note)
         elif model.energy is None:
             self._enter(State.CALIBRATION, GOVERNOR, Reason.MISSING_ENERGY, "energy of the job is not known")
+        elif (missing := self._missing(model)) is not None:
+            self._enter(State.CALIBRATION, GOVERNOR, *missing)
         elif not self._has_room(evidence):
             self._enter(
                 State.CALIBRATION, GOVERNOR, Reason.NEAR_END, "too few updates left to repay a search"
             )
         else:
-            missing = self._missing(model)
-            if missing is not None:
-                self._enter(State.CALIBRATION, GOVERNOR, *missing)
-            else:
-                self._calibrated(evidence)
+            self._calibrated(evidence)
 
     def _missing(self, model: GovernorModel) -> tuple[Reason, str] | None:
         """What this mode needs to know and the references do not tell; None when nothing is missing."""
@@ -152,14 +150,48 @@ class Controlled(Strategy):
         return None
 
     @abstractmethod
+    def _try(self, pair: Pair, note: str) -> None:
+        """Begin a trial of a setting."""
+
+    @abstractmethod
+    def _confirm_setting(self, pair: Pair) -> None:
+        """Begin to confirm the setting that the search found."""
+
+    @abstractmethod
     def _lock_in(self, pair: Pair, comparison: Comparison, note: str) -> None:
         """Lock a confirmed setting."""
 
-    @abstractmethod
+    # -- rounds ------------------------------------------------------------------------------------------------
+
+    def _next_trial(self, evidence: Evidence) -> None:
+        """The next setting is tried; the best one is confirmed when the search is over, or the job nearly."""
+        search = self._with_overlap()
+        levels = search.next() if search is not None and self._has_room(evidence) else None
+        if search is None or levels is None:
+            self._confirm_best()
+            return
+        self._levels, pair = levels, search.pair(levels)
+        note = f"trial {len(search.trials) + 1}: {pair}"
+        if self._last is not None:
+            note += f"; the one before: {self._last}"
+        self._try(pair, note)
+
     def _between_trials(self, note: str) -> None:
         """The governor, until the next trial."""
+        self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, note)
 
-    # -- rounds ------------------------------------------------------------------------------------------------
+    def _confirm_best(self) -> None:
+        """The passing setting of lowest energy is confirmed; without one, what an earlier round found is locked."""
+        search = self._search
+        passing = search.passing() if search is not None else []
+        if search is not None and passing and len(search.trials) < 2 * self._settings.max_trials:
+            self._levels = passing[0]
+            self._confirm_setting(search.pair(passing[0]))
+        elif self._confirmed is not None:
+            pair, comparison = self._confirmed
+            self._lock_in(pair, comparison, f"nothing lower pays on top of {pair}: {comparison}")
+        else:
+            self._suspend(Reason.NOTHING_PAYS, "no tested setting keeps the throughput and saves energy")
 
     def _go_on(self, pair: Pair, comparison: Comparison, evidence: Evidence) -> None:
         """A confirmed setting is kept in the next round of the search, or locked when there is none."""

@@ -7,20 +7,12 @@ save; it is judged like them, on the whole update's time and energy, and confirm
 from __future__ import annotations
 
 from eerl_controller.clocks import idle_clock
-from eerl_controller.rounds import Round
-from eerl_controller.search import Search
-from eerl_controller.situation import phase_shares
-from eerl_controller.trials import Trials
+from eerl_controller.colocated import ColocatedSync
 
 
-class DisaggregatedSync(Trials):
+class DisaggregatedSync(ColocatedSync):
     """The controller of a synchronous job with separate pools: one round over both clocks and the idle clock."""
 
-    def _first_round(self) -> Search:
-        return Search(
-            self._settings,
-            self._clocks,
-            self._ceilings,
-            phase_shares(self._model),
-            Round.joint(self._settings, idle_clock(self._grid, self._settings)),
-        )
+    @property
+    def _idle_mhz(self) -> int | None:
+        return idle_clock(self._grid, self._settings)

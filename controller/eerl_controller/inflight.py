@@ -166,31 +166,12 @@ class AsyncInflight(PoolByPool):
 
     # -- search and confirmation -------------------------------------------------------------------------------
 
-    def _next_trial(self, evidence: Evidence) -> None:
-        search = self._with_overlap()
-        levels = search.next() if search is not None and self._has_room(evidence) else None
-        if search is None or levels is None:
-            self._confirm_best()
-            return
-        self._levels = levels
-        pair = search.pair(levels)
-        note = f"trial {len(search.trials) + 1}: {pair}, {self._design}"
-        if self._last is not None:
-            note += f"; the one before: {self._last}"
-        self._candidate_block(State.SEARCH, pair, Reason.TRIAL, note)
+    def _try(self, pair: Pair, note: str) -> None:
+        self._candidate_block(State.SEARCH, pair, Reason.TRIAL, f"{note}; {self._design}")
 
-    def _confirm_best(self) -> None:
-        search = self._search
-        passing = search.passing() if search is not None else []
-        if search is not None and passing and len(search.trials) < 2 * self._settings.max_trials:
-            self._levels = passing[0]
-            self._words = []
-            self._confirm_once(search.pair(passing[0]), "")
-        elif self._confirmed is not None:
-            pair, word = self._confirmed
-            self._lock_in(pair, word, f"nothing lower pays on top of {pair}: {word}")
-        else:
-            self._suspend(Reason.NOTHING_PAYS, "no tested setting keeps the throughput and saves energy")
+    def _confirm_setting(self, pair: Pair) -> None:
+        self._words = []
+        self._confirm_once(pair, "")
 
     def _confirm_once(self, pair: Pair, note: str) -> None:
         trial = len(self._words) + 1
@@ -225,9 +206,6 @@ class AsyncInflight(PoolByPool):
         else:
             self._confirm_best()
 
-    def _between_trials(self, note: str) -> None:
-        self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, note)
-
     def _lock_in(self, pair: Pair, comparison: Comparison, note: str) -> None:
         self._suspension.forgive()
         self._words = [comparison]
@@ -253,11 +231,12 @@ class AsyncInflight(PoolByPool):
         self._words = [*self._words, word][-JUDGED_TOGETHER:]
         together = pooled(self._words)
         allowed = self._settings.max_throughput_loss
-        # Until there is as much evidence as is ever judged together, noise gets the benefit of a standard error.
-        benefit = 0.0 if len(self._words) >= JUDGED_TOGETHER else 1.0
-        if together.energy_change - benefit * together.energy_se >= 0.0:
+        # Until there is as much evidence as is ever judged together, noise gets the benefit of a standard error, of
+        # at most the one that blocks are made for.
+        most = 0.0 if len(self._words) >= JUDGED_TOGETHER else self._settings.async_inflight_standard_error
+        if together.energy_change - min(together.energy_se, most) >= 0.0:
             self._suspend(Reason.NOTHING_PAYS, f"the lock no longer saves: {together}")
-        elif together.loss - benefit * together.time_se > allowed:
+        elif together.loss - min(together.time_se, most) > allowed:
             raised = raise_responsible(pair, together, self._settings, self._clocks, self._ceilings)
             self._raise_to(raised, f"raised from {pair}: {together}")
         else:

@@ -35,7 +35,8 @@ def _strategy(settings: Settings, mode: ExecutionMode, grid: ClockGrid, referenc
     if settings.policy == "governor":
         return measure_only(Reason.POLICY_GOVERNOR, "policy governor: measuring only")
     if settings.policy == "fixed":
-        return fixed(settings, grid)
+        waiting = (ExecutionMode.DISAGGREGATED_SYNC, ExecutionMode.ASYNC_DRAINED)
+        return fixed(settings, grid, pools_wait=mode in waiting)
     if settings.policy == "eerl" and mode in (ExecutionMode.COLOCATED_SYNC, ExecutionMode.DISAGGREGATED_SYNC):
         return BayesSync(settings.for_mode(mode), grid, references, mode)
     controlled: dict[ExecutionMode, type[Controlled]] = {

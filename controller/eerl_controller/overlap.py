@@ -70,6 +70,20 @@ class Overlap:
         later = sum(max(g * generation_ratio, t * training_ratio) for g, t in self._pools)
         return (later + self._rest_s) / self._elapsed_s - 1.0
 
+    def added_now(self, training_ratio: float, observations: Sequence[Observation]) -> float | None:
+        """What training that takes this many times as long adds to these updates; None without their arrivals.
+
+        Their generation ran on the governor, and their training would have arrived earlier by the ratio: so they
+        tell of today's balance between the pools, of which older references may know nothing.
+        """
+        found = [(item.elapsed_s, self._seconds(item)) for item in observations]
+        known = [(elapsed_s, pools) for elapsed_s, pools in found if pools is not None]
+        if not known:
+            return None
+        saved_s = sum(max(g, t) - max(g, t / training_ratio) for _, (g, t) in known)
+        elapsed_s = sum(elapsed_s for elapsed_s, _ in known)
+        return saved_s / (elapsed_s - saved_s)
+
     def parts(self, generation_ratio: float, training_ratio: float) -> tuple[float, float]:
         """The same, shared out to the pools by what each would have added alone."""
         both = self.added_time(generation_ratio, training_ratio)

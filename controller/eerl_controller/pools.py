@@ -27,7 +27,7 @@ class PoolByPool(Controlled):
 
     def _second_round(self, pair: Pair, comparison: Comparison) -> Search | None:
         settings, axis = self._settings, 0 if pair.training_mhz is not None else 1
-        if not pair.is_lowered:
+        if not pair.is_lowered or self._model.overlap is None:
             return None
         step_mhz = settings.async_second_step_mhz
         # Whatever the later pool loses shows at once: begin with one step.

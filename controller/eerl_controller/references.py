@@ -41,10 +41,17 @@ class References:
         return len(self.model.references) if self.model else 0
 
     def add(self, observation: Observation) -> None:
-        """A fresh governor observation; the oldest leaves a full window."""
-        self._items.append(observation)
-        del self._items[: -self._window]
+        """A fresh governor observation; the oldest leaves a full window.
+
+        One that would leave no model where there was one (its phases are not those of the others) is not taken.
+        """
+        known, before = self.model, self._items
+        self._items = [*before, observation][-self._window :]
         self._stale = True
+        if known is not None and self.model is None:
+            self._items = before
+            self._stale = True
+            return
         self.age_updates = 0
 
     def keep_last(self, count: int) -> None:

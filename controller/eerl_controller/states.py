@@ -26,6 +26,18 @@ the update went, the record. Between the two it is in exactly one state:
    controller tries again after a number of updates that doubles each time.
 7. ``FAILED`` is the governor for ever; only causes that cannot go away lead here.
 
+The execution modes differ in what they search and how they compare, not in this life:
+
+* Colocated and disaggregated synchronous updates search both clocks together.
+* Where pools are separate and wait as a whole (disaggregated, drained), the idle clock is tried alone at the
+  beginning of the search and is then part of every lowered plan, until the plan is the governor's again.
+* Asynchronous updates search one pool after the other, in two rounds with a confirmation each: drained updates first
+  the pool that usually arrives first, in-flight updates first the less busy one. When the second round finds
+  nothing, ``SEARCH`` ends in ``LOCKED`` with what the first one confirmed.
+* In-flight updates are compared in blocks. Governor blocks run within ``SEARCH`` and ``CONFIRMATION``, and within
+  ``LOCKED`` after every second candidate block, so the reference is always fresh and ``REMEASURE`` is not used. From
+  these blocks the lock stays, has a clock raised, or is left.
+
 ``MEASURE_ONLY`` and ``FIXED`` are whole lives: a policy or an execution mode that is not controlled.
 """
 

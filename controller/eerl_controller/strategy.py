@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eerl_controller.clocks import GOVERNOR, Pair, PlanBook, allowed_clocks, snap
+from eerl_controller.clocks import GOVERNOR, Pair, PlanBook, allowed_clocks, idle_clock, snap
 from eerl_controller.records import ClockGrid, UpdateRecord
 from eerl_controller.settings import Settings
 from eerl_controller.states import Reason, State
@@ -79,14 +79,17 @@ def measure_only(reason: Reason, note: str) -> Constant:
     return Constant(State.MEASURE_ONLY, PlanBook(reason, note))
 
 
-def fixed(settings: Settings, grid: ClockGrid) -> Strategy:
-    """A strategy that holds the settings' fixed clocks, snapped to supported ones and clamped to the limits."""
+def fixed(settings: Settings, grid: ClockGrid, *, pools_wait: bool = False) -> Strategy:
+    """A strategy that holds the settings' fixed clocks, snapped to supported ones and clamped to the limits.
+
+    ``pools_wait``: pools wait for each other, so the idle clock belongs to the plan.
+    """
     clocks = allowed_clocks(grid, settings)
     wanted = Pair(settings.fixed_generation_mhz, settings.fixed_training_mhz)
     if not clocks and wanted != GOVERNOR:
         return Constant(State.FAILED, PlanBook(Reason.NO_CLOCKS, no_clocks_note(settings, grid)))
     generation_mhz, training_mhz = (None if mhz is None else snap(mhz, clocks) for mhz in wanted.phases)
-    pair = Pair(generation_mhz, training_mhz)
+    pair = Pair(generation_mhz, training_mhz, idle_clock(grid, settings) if pools_wait else None)
     changed = [
         f"{name} {asked} MHz became {given} MHz"
         for name, asked, given in zip(("generation", "training"), wanted.phases, pair.phases, strict=True)

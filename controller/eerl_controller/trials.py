@@ -61,6 +61,10 @@ class Trials(Controlled):
 
     def _begin_search(self, evidence: Evidence) -> None:
         """A fresh search from the reference as it stands."""
+        missing = self._missing(self._model)
+        if missing is not None:
+            self._suspend(*missing)
+            return
         search = self._first_round()
         if not search.has_settings:
             self._suspend(
@@ -99,9 +103,6 @@ class Trials(Controlled):
             note = f"trial of {experiment.pair}: {done} of {experiment.wanted} updates"
             self._enter(State.SEARCH, experiment.pair, Reason.TRIAL, note)
 
-    def _between_trials(self, note: str) -> None:
-        self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, note)
-
     def _judge_trial(self) -> None:
         """Judged after the governor updates that follow it, so that they are among the references."""
         if self._search is None or self._experiment is None or self._levels is None:
@@ -115,29 +116,12 @@ class Trials(Controlled):
     def _compared(self, experiment: Experiment) -> Comparison | None:
         return compare(self._model, experiment.evidence(self._model), experiment.pair)
 
-    def _next_trial(self, evidence: Evidence) -> None:
-        search = self._with_overlap()
-        levels = search.next() if search is not None and self._has_room(evidence) else None
-        if search is None or levels is None:
-            self._confirm_best()
-            return
-        self._levels, pair = levels, search.pair(levels)
+    def _try(self, pair: Pair, note: str) -> None:
         self._experiment = Experiment(pair, self._settings.trial_updates)
-        note = f"trial {len(search.trials) + 1}: {pair}"
-        if self._last is not None:
-            note += f"; the one before: {self._last}"
         self._enter(State.SEARCH, pair, Reason.TRIAL, note)
 
-    def _confirm_best(self) -> None:
-        passing = self._search.passing() if self._search else []
-        if self._search is not None and passing and len(self._search.trials) < 2 * self._settings.max_trials:
-            self._levels = passing[0]
-            self._confirm(self._search.pair(passing[0]), Reason.CONFIRMING)
-        elif self._confirmed is not None:
-            pair, comparison = self._confirmed
-            self._lock_in(pair, comparison, f"nothing lower pays on top of {pair}: {comparison}")
-        else:
-            self._suspend(Reason.NOTHING_PAYS, "no tested setting keeps the throughput and saves energy")
+    def _confirm_setting(self, pair: Pair) -> None:
+        self._confirm(pair, Reason.CONFIRMING)
 
     def _give_up(self, experiment: Experiment) -> None:
         """The setting ran without giving evidence: the work moved away, or updates are unusable."""

@@ -11,7 +11,8 @@ from eerl_controller.records import UpdateRecord
 
 #: Phases whose time follows the generation clock (contract 3.7) and whose work is G and L (paper, section 5.1).
 GENERATION_PHASES = ("generation",)
-#: Phases that run under the training clock; their work is N.
+#: Phases that run under the training clock; their work is N. A PPO critic is one of them. A reward model on GPUs is
+#: not: it keeps the clock in force (with separate pools, its pool's own) and counts in the rest of the update.
 TRAINING_PHASES = ("critic", "logprob", "training")
 #: Phases that do not belong to an update's own work: taken out before anything is compared (field case R01).
 VISITING_PHASES = ("checkpoint", "validation")

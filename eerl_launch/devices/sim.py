@@ -38,6 +38,11 @@ class SimSpec:
         return f"{self.model}:{self.nodes}x{self.gpus_per_node}"
 
 
+def gpu_uuid(node_index: int, index: int) -> str:
+    """The UUID of a simulated GPU: the same in every run, and plainly none of a real one."""
+    return f"GPU-51310000-0000-4000-8000-{node_index:06d}{index:06d}"
+
+
 @dataclass(frozen=True, slots=True)
 class SimClock:
     """Virtual time, the same in all processes of this machine: ``time_scale`` virtual seconds pass per second."""
@@ -192,7 +197,7 @@ class SimSource:
         self._node = simulation.node(node_index)
         self._infos = tuple(
             GpuInfo(
-                uuid=f"GPU-51310000-0000-4000-8000-{node_index:06d}{index:06d}",
+                uuid=gpu_uuid(node_index, index),
                 index=index,
                 name=f"{simulation.model.name} (simulated)",
                 supported_mhz=simulation.model.supported_mhz,

@@ -116,7 +116,11 @@ def nodes(run: Run) -> list[dict[str, Any]]:
 
 
 def pools(run: Run) -> list[dict[str, Any]]:
-    """A row per role; a colocated job has one pool doing both, so both rows have all GPUs."""
+    """A row per role; a colocated job has one pool doing both, so both rows have all GPUs.
+
+    ``waiting_energy_j`` is what a separate pool drew while it had nothing to do; ledgers without the waits of
+    updates tell the energy in the phases of others instead.
+    """
     if not run.updates and not run.pools:
         return []
     return [_pool(run, role) for role in dict.fromkeys([*OWN_PHASES, *run.pools])]
@@ -139,6 +143,8 @@ def _pool(run: Run, role: str) -> dict[str, Any]:
     records = [_record_pool(row, role) for row in run.updates]
     busy = weighted_mean((row.busy_fraction, row.elapsed_s) for row in rows)
     energy_j = known_sum(gpu.energy_j for gpu in members)
+    waits = [entry for row in run.updates if isinstance(entry := row.pool_waits.get(role), dict)]
+    waiting_j = known_sum(number(entry.get("energy_j")) for entry in waits) if waits else other_j
     return {
         "pool": role,
         "gpus": len(members),
@@ -148,6 +154,7 @@ def _pool(run: Run, role: str) -> dict[str, Any]:
         "own_phase_s": known_sum(row.elapsed_s for row in rows),
         "own_phase_energy_j": own_j if rows else None,
         "other_phase_energy_j": other_j if separate else None,
+        "waiting_energy_j": waiting_j if separate else None,
         "requested_mhz": weighted_mean((row.requested_mhz, row.elapsed_s) for row in rows),
         "achieved_mhz": weighted_mean((row.achieved_mhz, row.elapsed_s) for row in rows),
         "idle_fraction": None if busy is None else 1.0 - busy,

@@ -6,6 +6,7 @@ Nothing is computed here that the ledger does not state; sums and estimates are 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +70,7 @@ class UpdateRow:
     unusable_reason: str | None = None
     flags: tuple[str, ...] = ()
     record: dict[str, Any] = field(default_factory=dict)
+    pool_waits: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -279,6 +279,7 @@ class _Reader:
             unusable_reason=text(event.get("unusable_reason")),
             flags=tuple(str(flag) for flag in flags) if isinstance(flags, list) else (),
             record=record,
+            pool_waits=table(event.get("pool_waits")),
         )
         self.run.updates.append(row)
 

@@ -174,7 +174,7 @@ def _pools(document: Document) -> list[str]:
             units.significant(row["energy_kwh"]),
             units.duration(row["own_phase_s"]),
             units.significant(row["own_phase_energy_j"], 4),
-            units.significant(row["other_phase_energy_j"], 4),
+            units.significant(row["waiting_energy_j"], 4),
             "governor" if row["requested_mhz"] is None else units.plain(row["requested_mhz"]),
             units.plain(row["achieved_mhz"]),
             units.percent(row["idle_fraction"]),

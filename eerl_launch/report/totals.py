@@ -15,6 +15,8 @@ from eerl_launch.report.values import known_sum, kwh, number, ratio, weighted_me
 
 #: Sums agree when they differ by no more than this share of the larger one (field case E01).
 TOLERANCE = 1e-3
+#: Modes in which the pools work at the same time, so that times of phases do not add up to the time of the run.
+ASYNCHRONOUS = ("async_drained", "async_inflight")
 
 
 def elapsed_s(run: Run) -> float:
@@ -73,7 +75,7 @@ def phases(run: Run) -> list[dict[str, Any]]:
     total = allocation(run)
     exclusive = [row for row in run.phases if row.exclusive]
     parts = [row for row in rows if row["exclusive"]]
-    rest_s = total["elapsed_s"] - sum(row["elapsed_s"] or 0.0 for row in parts)
+    rest_s = total["elapsed_s"] - _marked_s(run, exclusive)
     rest_j = None
     if total["energy_j"] is not None:
         rest_j = total["energy_j"] - sum(row["energy_j"] or 0.0 for row in parts)
@@ -95,6 +97,19 @@ def phases(run: Run) -> list[dict[str, Any]]:
     for entry in rows:
         entry["energy_fraction"] = ratio(entry["energy_j"], whole_j)
     return rows
+
+
+def _marked_s(run: Run, rows: Sequence[PhaseRow]) -> float:
+    """Seconds in which a phase ran: pools that work at the same time do not use a second twice."""
+    if run.mode not in ASYNCHRONOUS:
+        return sum(row.elapsed_s or 0.0 for row in rows)
+    marked_s, at_s = 0.0, float("-inf")
+    for begin_s, end_s in sorted(
+        (row.begin_s, row.end_s) for row in rows if row.begin_s is not None and row.end_s is not None
+    ):
+        marked_s += max(0.0, end_s - max(begin_s, at_s))
+        at_s = max(at_s, end_s)
+    return marked_s
 
 
 def _phase(name: str, exclusive: bool, rows: Sequence[PhaseRow]) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from eerl_controller import (
     Settings,
     State,
 )
+from eerl_controller.references import References
+from eerl_controller.work import observe_work
 
 
 def test_without_counts_the_governor_stays_and_the_reason_is_said() -> None:
@@ -374,3 +376,19 @@ def test_a_lock_that_comes_to_cost_energy_is_not_kept() -> None:
         wasting += saving < 0.0
         step(controller, job)
     assert wasting <= 75, "trials may look for a new setting, nothing more"
+
+
+def test_a_governor_update_that_would_leave_no_model_is_not_taken() -> None:
+    """Phases that are marked by turns: fewer than three updates know both, so the last one with both stays."""
+    references = References(ExecutionMode.COLOCATED_SYNC, window=5)
+    both = {name: PhaseRecord(elapsed_s=40.0, energy_j=4e3) for name in ("generation", "training")}
+    turns = [both, both, both, {"generation": both["generation"]}, {"training": both["training"]}]
+    for update, phases in enumerate(turns):
+        references.add(observe_work(simple(update, phases=phases)))
+    model = references.model
+
+    references.add(observe_work(simple(5, phases={"generation": both["generation"]})))
+
+    assert model is not None
+    assert references.model is not None
+    assert len(references.items) == 5

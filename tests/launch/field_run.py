@@ -120,6 +120,11 @@ class Field:
         path.write_text(text)
         self.options += ["--policy", str(path)]
 
+    def check_policy(self) -> subprocess.CompletedProcess[str]:
+        """``eerl policy-check`` of the last policy file."""
+        argv = [str(BIN / "eerl"), "policy-check", self.options[-1]]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=HANG_S, env=self.environment)
+
     def trainer(self, text: str) -> list[str]:
         """The command line of a trainer with this program."""
         path = self.folder / "trainer.py"
@@ -145,10 +150,10 @@ class Field:
         subprocess.run(command, check=True)
         return str(library)
 
-    def start(self, command: Sequence[str], **options: Any) -> Running:
-        """Start eerl-run before a command."""
+    def start(self, command: Sequence[str], *, wrap: Sequence[str] = (), **options: Any) -> Running:
+        """Start eerl-run before a command; ``wrap`` goes before eerl-run, options to Popen."""
         self.out.mkdir(exist_ok=True)
-        argv = [str(EERL_RUN), *self.options, "--out", str(self.out), "--", *command]
+        argv = [*wrap, str(EERL_RUN), *self.options, "--out", str(self.out), "--", *command]
         self.running = Running(self, argv, options)
         return self.running
 

@@ -490,6 +490,46 @@ def test_order_that_raises_is_answered(source: Source) -> None:
     hands.finish()
 
 
+def test_orders_concern_the_own_gpus_of_a_pool(sim: Path) -> None:
+    """An order for a pool sets only those of its GPUs that are here; none is no failure, all are set at once."""
+    gpus, uplink = SimSource(sim, 0), Uplink()
+    calls: list[Any] = []
+    lock = gpus.lock
+    gpus.lock = lambda mhz, uuids=None: (calls.append(uuids), lock(mhz, uuids))[1]  # type: ignore[method-assign]
+    first, second = (gpu.uuid for gpu in gpus.gpus())
+    hands = hands_of(gpus, uplink)
+
+    for number, uuids in enumerate([[second, "GPU-elsewhere"], ["GPU-elsewhere"], [second, first], []]):
+        hands.order({"op": "lock", "id": number, "mhz": 600 + 150 * number, "uuids": uuids})
+    answers = [uplink.wait_for(is_done(number)) for number in range(4)]
+
+    assert [(answer["set"], answer["failures"]) for answer in answers] == [(1, []), (0, []), (2, []), (0, [])]
+    assert calls == [[second], None]
+    with SimGpus(sim).node(0).gpus() as states:
+        assert [gpu.locked_mhz for gpu in states] == [900, 900]
+    hands.order({"op": "reset", "id": 9, "uuids": [first]})
+    uplink.wait_for(is_done(9))
+    with SimGpus(sim).node(0).gpus() as states:
+        assert [gpu.locked_mhz for gpu in states] == [0, 900]
+    assert hands.finish() == {"ev": "bye", "locked": True, "hangs": False, "left_locked": False}
+    with SimGpus(sim).node(0).gpus() as states:
+        assert [gpu.locked_mhz for gpu in states] == [0, 0]
+
+
+def test_both_pools_reset_leave_nothing_locked(sim: Path) -> None:
+    """When each pool has been reset on its own, the agent holds no lock any more."""
+    gpus, uplink = SimSource(sim, 0), Uplink()
+    first, second = (gpu.uuid for gpu in gpus.gpus())
+    hands = hands_of(gpus, uplink)
+
+    hands.order({"op": "lock", "id": 1, "mhz": 900, "uuids": None})
+    for number, uuid in ((2, first), (3, second)):
+        hands.order({"op": "reset", "id": number, "uuids": [uuid]})
+    uplink.wait_for(is_done(3))
+
+    assert hands.finish()["locked"] is False
+
+
 def test_hanging_lock_does_not_stop_samples(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock that hangs in the driver leaves sampling alive, and the end says that it hangs."""
     monkeypatch.setattr(agent_hands, "_FAREWELL_S", 0.3)

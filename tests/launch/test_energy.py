@@ -368,6 +368,30 @@ def test_statistics_of_intervals() -> None:
     assert statistics.slowed_fraction is None
 
 
+def test_statistics_of_a_pool() -> None:
+    """Sums are kept by pool, so that a pool that waits does not count in the other's clock and load."""
+    node = node_of("GPU-0", "GPU-1", "GPU-2")
+    allocation = Allocation({"node01": node})
+    engine, trainer = frozenset({"GPU-0", "elsewhere"}), frozenset({"GPU-1"})
+
+    for i in range(51):
+        if i == 5:
+            allocation.group_by([engine, trainer])
+        busy, idle = GpuSample(0, sm_mhz=1500, util_pct=90), GpuSample(0, sm_mhz=345, util_pct=0)
+        node.add(i * PERIOD_S, [busy, idle, GpuSample(0, sm_mhz=1980, util_pct=50)])
+    allocation.group_by([engine, trainer])  # nothing new: nothing is lost
+
+    span = [(2.0, 6.0)]
+    assert allocation.statistics(span, engine).achieved_mhz == 1500.0
+    assert allocation.statistics(span, engine).busy_fraction == 1.0
+    assert allocation.statistics(span, trainer).achieved_mhz is None
+    assert allocation.statistics(span, trainer).busy_fraction == 0.0
+    assert allocation.statistics(span, engine | trainer).busy_fraction == 0.5
+    assert allocation.statistics(span).samples == 60
+    assert allocation.statistics(span, frozenset({"GPU-9"})).samples == 0
+    assert allocation.statistics([(0.0, 0.9)], engine).samples == 0, "before the pools were known"
+
+
 def test_statistics_before_any_sample() -> None:
     """Nothing sampled, nothing claimed."""
     statistics = Allocation({"node01": node_of()}).statistics([(0.0, 10.0)])

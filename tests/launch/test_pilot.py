@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from eerl_controller import Controller, UpdateRecord
+from eerl_launch.arrangement import Arrangement
 from eerl_launch.energy import Allocation
 from eerl_launch.ledger import LedgerWriter, read_events
 from eerl_launch.nodes import Nodes
@@ -30,7 +31,8 @@ def pilot(tmp_path: Path) -> Pilot:
 
     node.energy = energy.nodes["n1"] = NodeEnergy("n1", ["GPU-0"])
     voice = Voice(LedgerWriter(tmp_path), RunClock(0.0))
-    return Pilot(CONFIG, Policy(), nodes, energy, Steering(), voice)
+    policy = Policy()
+    return Pilot(CONFIG, policy, nodes, energy, Arrangement(policy), Steering(), voice)
 
 
 def one_update(index: int) -> Update:
@@ -85,3 +87,19 @@ def test_a_record_that_cannot_be_true_is_passed_over(
     assert pilot.controller is not None
     texts = [e.get("text", "") for e in read_events(tmp_path) if e["ev"] == "event"]
     assert sum("passed over update" in text for text in texts) == 1
+
+
+def test_an_update_that_cannot_be_true_costs_itself_only(
+    pilot: Pilot, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Counts no record may hold: one message, that update is left out, the next ones are recorded."""
+    impossible = one_update(0)
+    impossible.numbers["valid_tokens"] = -5.0
+    impossible.counted = True
+
+    pilot.record(impossible, following_begin_s=None, now_s=10.1)
+    pilot.record(one_update(1), following_begin_s=None, now_s=20.1)
+
+    events = list(read_events(tmp_path))
+    assert [e["index"] for e in events if e["ev"] == "update"] == [1]
+    assert capfd.readouterr().err.count("cannot be accounted for") == 1

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eerl_launch.arrangement import Arrangement
 from eerl_launch.devices.base import GpuSample
 from eerl_launch.energy import Allocation, NodeEnergy
 from eerl_launch.history import History
 from eerl_launch.occurrences import Occurrence
+from eerl_launch.policy import Policy
+from eerl_launch.pools import ALL
 from eerl_launch.record_builder import Built, RecordBuilder
 from eerl_launch.updates import Update
 
@@ -81,7 +84,10 @@ def build(
     **options: Any,
 ) -> Built:
     builder = RecordBuilder(
-        energy or allocation(), plans or history((0.0, 1)), clocks or history((0.0, None))
+        energy or allocation(),
+        plans or history((0.0, 1)),
+        {ALL: clocks or history((0.0, None))},
+        Arrangement(Policy()),
     )
     return builder.build(
         closed,

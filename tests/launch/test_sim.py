@@ -203,6 +203,40 @@ def test_change_of_clock_in_the_middle(simulation: SimGpus) -> None:
     assert 60.0 < elapsed_s < 0.95 * 60.0 / model.speed(345, TRAINING)
 
 
+def test_workloads_on_pools_of_their_own(simulation: SimGpus) -> None:
+    """Two workloads run at the same time, each at the pace of its own GPUs' clocks, and name them by UUID."""
+    sources = [SimSource(simulation.directory, node) for node in range(2)]
+    members = [(node, gpu) for node in range(2) for gpu in range(simulation.spec.gpus_per_node)]
+    low, free = members[: len(members) // 2], members[len(members) // 2 :]
+    took_s: dict[str, float] = {}
+    with SimWorkload(simulation.directory, low) as slow, SimWorkload(simulation.directory, free) as fast:
+        for source in sources:
+            source.lock(600, slow.uuids)
+
+        def work(name: str, workload: SimWorkload) -> None:
+            took_s[name] = workload.run_phase("training", 20.0)
+
+        threads = [threading.Thread(target=work, args=pair) for pair in (("slow", slow), ("fast", fast))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        known = {gpu.uuid for source in sources for gpu in source.gpus()}
+        assert set(slow.uuids) | set(fast.uuids) == known
+        assert not set(slow.uuids) & set(fast.uuids)
+    model = MODELS["h100"]
+    assert took_s["slow"] >= 20.0 / model.speed(600, TRAINING)
+    assert took_s["fast"] < took_s["slow"]
+
+
+@pytest.mark.parametrize("members", [[], [(9, 0)], [(0, 0), (0, 99)]])
+def test_workload_on_gpus_that_are_not_there(simulation: SimGpus, members: list[tuple[int, int]]) -> None:
+    """A pool must be of GPUs that are simulated."""
+    with pytest.raises(DeviceError, match="no such GPUs"):
+        SimWorkload(simulation.directory, members)
+
+
 def test_processes_share_the_gpus(simulation: SimGpus) -> None:
     """Another process's lock is seen here, and both agree on the time."""
     code = (

@@ -258,3 +258,22 @@ def test_lock_is_gone_with_its_process(root: Path) -> None:
     subprocess.run([sys.executable, "-c", script, str(root)], check=False)
 
     assert InstanceLock(root).held
+
+
+def test_folders_of_killed_runs_are_swept_and_no_others(root: Path) -> None:
+    """Dead folders of ours go; one whose lock is held, whose socket answers, or which is not ours alone stays."""
+    dead, locked, answering, open_to_all = (private_folder(job) for job in ("1", "2", "3", "4"))
+    InstanceLock(dead).close()
+    lock = InstanceLock(locked)
+    server = listen(answering / sockets.SOCKET_NAME)
+    open_to_all.chmod(0o755)
+    (root / "eerl-other").mkdir()
+
+    young = sockets.sweep_dead_folders(older_than_s=3600.0)
+    swept = sockets.sweep_dead_folders(older_than_s=-1.0)
+
+    lock.close()
+    server.close()
+    assert (young, swept) == (0, 1)
+    assert not dead.exists()
+    assert all(folder.exists() for folder in (locked, answering, open_to_all, root / "eerl-other"))

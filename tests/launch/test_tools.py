@@ -23,9 +23,9 @@ from eerl_controller import (
 )
 from eerl_launch.ledger import LedgerWriter, read_events
 from eerl_launch.operator_door import OperatorDoor
-from eerl_launch.pilot import record_to_dict
 from eerl_launch.replay import record_from_dict, replay
 from eerl_launch.tools import eerl
+from eerl_launch.update_lines import record_to_dict
 
 GRID = ClockGrid(range(345, 1981, 15), 1980)
 
@@ -251,6 +251,15 @@ def test_status_hold_resume(recorded: Path, running: Callable[[], list[str]]) ->
         assert part in shown[1]
     assert "held by an operator" in held[1]
     assert json.loads(resumed[1])["updates"] == 20
+
+
+def test_status_shows_every_pool() -> None:
+    """With separate pools the clocks asked for last are shown by pool."""
+    from eerl_launch.control import describe
+
+    text = describe({"applied_mhz": {"generation": 345, "training": None}, "state": "LOCKED"})
+
+    assert "generation 345 MHz, training governor" in text
 
 
 def test_status_of_a_run_that_ended(recorded: Path) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from eerl_launch.launch import SessionProcess
+
 EERL_RUN = Path(sys.executable).with_name("eerl-run")
 PYTHON = sys.executable
 
@@ -309,6 +311,22 @@ def test_killed_session_costs_the_measurement_only(out: Path) -> None:
 
         assert process.wait(20) == 9
         assert process.stderr.read().count(b"session ended") <= 2
+
+
+def test_dead_session_sends_no_signal_to_the_command() -> None:
+    """Telling a session that is gone raises SIGPIPE in the launcher, which must not be passed on to the command."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
+    process = subprocess.Popen(["true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.wait(20)
+    try:
+        SessionProcess(process).tell({"ev": "started", "pid": 1})
+
+        assert signal.SIGPIPE not in signal.sigpending()
+    finally:
+        signal.sigtimedwait({signal.SIGPIPE}, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def test_killed_launcher_leaves_a_report(out: Path) -> None:

@@ -151,7 +151,55 @@ def test_separate_pools_show_what_waiting_costs(tmp_path: Path) -> None:
         assert row["gpus"] == 2
         assert row["own_phase_energy_j"] == pytest.approx(2 * 60 * 400)
         assert row["other_phase_energy_j"] == pytest.approx(2 * 60 * 90)
+        assert row["waiting_energy_j"] == pytest.approx(2 * 60 * 90)
         assert row["idle_fraction"] == pytest.approx(0.5)
+
+
+def test_pools_that_work_at_once(tmp_path: Path) -> None:
+    """Asynchronous: waits come from the updates, the unattributed time is that in which nothing ran."""
+    spec = RunSpec(nodes=1, gpus_per_node=4, updates=0, end=False)
+    generation, training = spec.uuids[:2], spec.uuids[2:]
+    events = list(start_events(spec))
+    events.append({"ev": "controller", "t_s": 0.5, "mode": "async_drained"})
+    for role, members in (("generation", generation), ("training", training)):
+        events.append({"ev": "pool", "t_s": 1.0, "role": role, "gpus": members})
+    for phase, end_s, members in (("generation", 40.0, generation), ("training", 100.0, training)):
+        joules = dict.fromkeys(members, 400.0 * end_s)
+        events.append(
+            {
+                "ev": "phase",
+                "t_s": end_s,
+                "update": 1,
+                "phase": phase,
+                "pool": phase,
+                "begin_s": 0.0,
+                "end_s": end_s,
+                "elapsed_s": end_s,
+                "energy_j": sum(joules.values()),
+                "gpu_energy_j": joules,
+                "exclusive": True,
+                "complete": True,
+            }
+        )
+    waits = {
+        "generation": {"wait_s": 80.0, "energy_j": 2 * 90.0 * 80.0},
+        "training": {"wait_s": 20.0, "energy_j": 2 * 90.0 * 20.0},
+    }
+    record = {"update": 1, "elapsed_s": 120.0}
+    events.append({"ev": "update", "t_s": 120.0, "index": 0, "record": record, "pool_waits": waits})
+    by_gpu = dict.fromkeys(generation, 400.0 * 40 + 90.0 * 80)
+    by_gpu |= dict.fromkeys(training, 400.0 * 100 + 90.0 * 20)
+    events.append(end_event(spec, 120.0, by_gpu))
+
+    document = strict(write_report(write_ledger(tmp_path, iter(events)), ["json"]).json)
+
+    pools = {row["pool"]: row for row in document["pools"]}
+    assert pools["generation"]["waiting_energy_j"] == pytest.approx(2 * 90 * 80)
+    assert pools["training"]["waiting_energy_j"] == pytest.approx(2 * 90 * 20)
+    rest = next(row for row in document["phases"] if row["phase"] == "unattributed")
+    assert rest["elapsed_s"] == pytest.approx(20.0)
+    assert rest["energy_j"] == pytest.approx(2 * 90 * 80 + 2 * 90 * 20)
+    assert all(check["ok"] is not False for check in document["checks"])
 
 
 def test_requested_and_achieved_clocks_are_kept_apart(tmp_path: Path) -> None:

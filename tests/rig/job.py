@@ -91,6 +91,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--scale", action="store_true", help="work follows the achieved clock")
     parser.add_argument("--lead", type=Path)
     parser.add_argument("--follow", type=Path)
+    parser.add_argument("--mode", default="colocated_sync", help="what the run marker says")
     parser.add_argument("--no-markers", action="store_true")
     parser.add_argument("--ignore-term", action="store_true")
     parser.add_argument("--touch-on", nargs=2, action="append", default=[], metavar=("SIGNAL", "FILE"))
@@ -119,7 +120,7 @@ def main() -> int:
     for number in files:
         signal.signal(number, touch)
 
-    mark.run(framework="rig", mode="colocated_sync", total_updates=wish.updates)
+    mark.run(framework="rig", mode=wish.mode, total_updates=wish.updates)
     for update in range(1, wish.updates + 1):
         if wish.started is not None:
             wish.started.touch()

@@ -24,8 +24,11 @@ OURS = r"eerl-clockd|eerl_launch\.|bin/eerl-run"
 HOME_WITHIN_S = 15.0
 
 
-def leftovers(cluster: Cluster) -> list[str]:
-    """What a job must not leave on any node; empty when clocks are home and everything is forgotten."""
+def leftovers(cluster: Cluster, *, killed: bool = False) -> list[str]:
+    """What a job must not leave on any node; empty when clocks are home and everything is forgotten.
+
+    What was ``killed`` with -9 cannot take its own folder out of /dev/shm along.
+    """
     found = []
     for name, node in cluster.nodes.items():
         found += [
@@ -35,9 +38,8 @@ def leftovers(cluster: Cluster) -> list[str]:
         ]
         found += [f"{name}: /run/eerl/{path}" for path in node.run_eerl()]
         found += [f"{name}: {process.command}" for process in node.processes(OURS)]
-        found += [
-            f"{name}: {path.name}" for path in (node.root / "dev/shm").glob(f"eerl-{cluster.user.pw_uid}-*")
-        ]
+        folders = (node.root / "dev/shm").glob(f"eerl-{cluster.user.pw_uid}-*")
+        found += [f"{name}: {path.name}" for path in folders if not killed]
         found += [f"{name}: pid {pid} still holds NVML" for pid in node.stub.clients()]
     return found
 

@@ -240,8 +240,8 @@ def test_an_array_has_a_folder_per_task(cluster: Cluster) -> None:
     assert leftovers(cluster) == []
 
 
-def test_a_container_with_a_tmp_of_its_own(cluster: Cluster) -> None:
-    """A command in a user and mount namespace with another /tmp still reaches the marker socket."""
+def test_a_container_with_mounts_of_its_own(cluster: Cluster) -> None:
+    """A command in a user and mount namespace with other /mnt and /run still reaches the marker socket."""
     inner = eerl_run(cluster, "").split(" -- ")[0]
     script = f"{inner} -- unshare -rm sh -c 'mount -t tmpfs none /mnt && mount -t tmpfs none /run && {JOB} {SHORT}'"
 

@@ -262,7 +262,7 @@ def test_kill_9_of_an_agent(cluster: Cluster) -> None:
     assert killed and job.exit_code == 4
     assert run.node("n2")["state"] == "lost", run.text
     assert run.node("n1")["coverage_fraction"] > 0.6
-    assert leftovers(cluster) == []
+    assert leftovers(cluster, killed=True) == []
 
 
 @pytest.mark.parametrize("victims", ["worker", "supervisor", "both"])
@@ -278,8 +278,7 @@ def test_kill_9_of_the_broker(cluster: Cluster, victims: str) -> None:
     assert len(brokers) == 2
     assert job.exit_code == 4
     wait_for(lambda: leftovers(cluster) == [], "the clocks", HOME_WITHIN_S)
-    if victims != "supervisor":
-        assert says(run.text, "broker"), run.text
+    assert says(run.text, "broker"), run.text
 
 
 def test_kill_9_of_the_agents_stepd(cluster: Cluster) -> None:
@@ -289,8 +288,10 @@ def test_kill_9_of_the_agents_stepd(cluster: Cluster) -> None:
     cluster.node("n2").kill_stepds()
     job = cluster.wait_end(job_id, 180)
 
+    run = read_run(cluster, job)
     assert job.exit_code == 4
-    assert read_run(cluster, job).report["allocation"]["nodes_expected"] == 2
+    assert {node["node"]: node["state"] for node in run.report["nodes"]}["n2"] == "lost", run.text
+    assert says(run.text, "n2", "lost"), run.text
     wait_for(lambda: all(n.stub.at_default() for n in cluster.nodes.values()), "the clocks", HOME_WITHIN_S)
 
 
@@ -318,12 +319,12 @@ def test_time_limit(cluster: Cluster) -> None:
     job = cluster.wait_end(job_id, 120)
 
     assert job.state == "TIMEOUT"
-    assert leftovers(cluster) == []
+    assert leftovers(cluster, killed=True) == []
     text = make_report(cluster, job_id)
     last = int(re.findall(r"update (\d+)", job.output)[-1])
     run = read_run(cluster, job)
     assert says(text, "ncomplete")
-    assert run.report["updates"]["last_update"] >= last - 10  # updates of 2.4 s
+    assert run.report["updates"]["last_update"] >= last - 4  # updates of 2.4 s: up to 10 s before the kill
 
 
 def test_requeue(cluster: Cluster) -> None:
@@ -332,9 +333,7 @@ def test_requeue(cluster: Cluster) -> None:
     script = f"{eerl_run(cluster, '--updates 2 --generation 1.2 --training 1.2')}\n{again}"
     job_id = cluster.sbatch(script, *ONE_NODE, "--requeue")
 
-    job = wait_for(
-        lambda: (now := cluster.job(job_id)).restarts == 1 and now.ended and now, "the end", 180, 0.3
-    )
+    job = cluster.wait_second_attempt(job_id)
 
     assert job.exit_code == 6
     for restart in (0, 1):
@@ -413,7 +412,9 @@ def test_a_node_goes_down_in_a_job_that_goes_on(cluster: Cluster) -> None:
     job = cluster.wait_end(job_id)
     run = read_run(cluster, job)
 
+    (end,) = run.events("end")
     assert job.exit_code == 4
+    assert end["t_s"] - end["run_s"] < 15  # from the command's end to that of everything else
     assert run.node("n2")["state"] == "lost"
     assert run.node("n1")["coverage_fraction"] > 0.6
     wait_for(lambda: cluster.node("n2").stub.at_default(), "n2's clocks", HOME_WITHIN_S)

@@ -144,9 +144,7 @@ if [ -z "$SLURM_RESTART_COUNT" ]; then scontrol requeue $SLURM_JOB_ID; sleep 60;
 exit 6"""
     job_id = cluster.sbatch(script, "--gres=gpu:1", "--eerl", "--requeue", "-w", "n1")
 
-    job = wait_for(
-        lambda: (now := cluster.job(job_id)).restarts == 1 and now.ended and now, "the end", 180, 0.3
-    )
+    job = cluster.wait_second_attempt(job_id)
 
     assert (job.state, job.exit_code) == ("FAILED", 6)
     kinds = [

@@ -139,8 +139,15 @@ def test_everything_of_the_node_dies(cluster: Cluster) -> None:
     node.restart_slurmd()
     wait_for(lambda: node.stub.at_default(), "the reset after slurmd's return", HOME_WITHIN_S)
     cluster.wait_end(job_id)
+    holder = cluster.sbatch(
+        "sleep 300", "--gres=gpu:1", "-w", "n1"
+    )  # it gets the first card, the next job another
+    cluster.wait_running(holder)
     job = cluster.run(f"{CLIENT} --lock 1200", "--gres=gpu:1", "--eerl", "-w", "n1")
+    cluster.scancel(str(holder))
+    cluster.wait_end(holder)
 
     assert before == (345, 900)
     assert "ok" in job.output
+    assert node.stub.setter_calls(1), "the second job got the first card again"
     assert leftovers(cluster) == []

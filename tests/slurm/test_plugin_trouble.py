@@ -95,6 +95,7 @@ def test_a_reset_that_fails_drains_where_the_admin_wants_it(make_cluster: MakeCl
     cluster.run(f"{CLIENT} --lock 900", "--gres=gpu:2", "--eerl")
 
     wait_for(lambda: "drain" in cluster.sinfo()["n1"], "the drain", 20)
+    assert f"clocks not reset: {node.stub.uuid(1)}" in cluster.scontrol("show", "node", "n1")
     assert f"n1/unreset-{node.stub.uuid(1)}" in node.run_eerl()
 
 

@@ -181,13 +181,20 @@ class _Table:
     """Every setting at once: idle off and on, generation's clocks, training's clocks."""
 
     def __init__(
-        self, rule: Rule, times: Times, powers: Powers, outlook: Outlook, hopeful: tuple[int, float] | None = None
+        self,
+        rule: Rule,
+        times: Times,
+        powers: Powers,
+        outlook: Outlook,
+        hopeful: tuple[int, float] | None = None,
     ) -> None:
         self._rule = rule
         self._outlook = outlook
         self._mean, self._covariance = times.bank.pooled()
         scales = times.noise
-        self._noise_s2 = sum((value * scale) ** 2 for value, scale in zip(outlook.seconds, scales, strict=True))
+        self._noise_s2 = sum(
+            (value * scale) ** 2 for value, scale in zip(outlook.seconds, scales, strict=True)
+        )
         generation, training = rule.axes
         mean, power = self._mean, powers.mean
         idles = np.array([0.0] if rule.idle_mhz is None else [0.0, 1.0])
@@ -230,10 +237,12 @@ class _Table:
         )
         energy = joules[REST] * np.exp(rest - rest_drop)
         energy = energy + joules[GENERATION] * (
-            (factor_g * np.exp(-drop_g))[None, :, None] * np.exp(-cross_g - idle[GENERATION][:, None])[:, None, :]
+            (factor_g * np.exp(-drop_g))[None, :, None]
+            * np.exp(-cross_g - idle[GENERATION][:, None])[:, None, :]
         )
         energy = energy + joules[TRAINING] * (
-            (factor_t * np.exp(-drop_t))[None, None, :] * np.exp(-cross_t - idle[TRAINING][:, None])[:, :, None]
+            (factor_t * np.exp(-drop_t))[None, None, :]
+            * np.exp(-cross_t - idle[TRAINING][:, None])[:, :, None]
         )
         self.saving = 1.0 - energy / sum(joules)
         # Gradients of the seconds lost by an update, by axis; the rest's belong to both and to idling.
@@ -300,10 +309,9 @@ class _Table:
         surely = lost + SURE * sd_lost + committed * self.worst_s
         likely = lost + committed * self.lost_s + SURE * self._sd(committed)
         safe = np.minimum(surely, likely) <= budget_s
-        depth = (
-            (self._rule.axes[0].depths <= reach[0] + 1e-9)[:, None]
-            & (self._rule.axes[1].depths <= reach[1] + 1e-9)[None, :]
-        )
+        depth = (self._rule.axes[0].depths <= reach[0] + 1e-9)[:, None] & (
+            self._rule.axes[1].depths <= reach[1] + 1e-9
+        )[None, :]
         found = safe & depth[None, :, :]
         found[0, 0, 0] = True
         return np.asarray(found)

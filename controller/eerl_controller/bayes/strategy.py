@@ -6,7 +6,7 @@ Every change of state goes through :meth:`BayesSync._enter`; ``states`` says wha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -16,6 +16,9 @@ from eerl_controller.bayes.powers import Powers
 from eerl_controller.bayes.sample import GENERATION, REST, TRAINING, Clocks, Parts, clocks_of, parts_of
 from eerl_controller.bayes.times import WORK, Layout, Times
 from eerl_controller.clocks import GOVERNOR, Pair, PlanBook, allowed_clocks, idle_clock, snap
+from eerl_controller.colocated import ColocatedSync
+from eerl_controller.controlled import Controlled
+from eerl_controller.disaggregated import DisaggregatedSync
 from eerl_controller.governor import STRAGGLER_FLOOR, STRAGGLER_SD
 from eerl_controller.horizon import remaining_updates
 from eerl_controller.records import ClockGrid, ExecutionMode, UpdateRecord
@@ -52,7 +55,9 @@ JUMP_SD = 0.03
 class BayesSync(Strategy):
     """The controller of a synchronous job, colocated or with separate pools."""
 
-    def __init__(self, settings: Settings, grid: ClockGrid, references: References, mode: ExecutionMode) -> None:
+    def __init__(
+        self, settings: Settings, grid: ClockGrid, references: References, mode: ExecutionMode
+    ) -> None:
         super().__init__(State.CALIBRATION, PlanBook(Reason.CALIBRATING, "governor clocks until it is known"))
         self._settings = settings
         self._grid = grid
@@ -78,7 +83,10 @@ class BayesSync(Strategy):
         self._choice: Choice | None = None
         #: The lowered clocks that a governor block interrupts.
         self._held = GOVERNOR
-        self._doubtful = False
+        #: Updates in a row whose phases are not known.
+        self._blind = 0
+        #: The policy of trials, which needs no phases; None as long as there are some.
+        self._fallback: Controlled | None = None
         if not self._clocks:
             self.state = State.FAILED
             self.book = PlanBook(Reason.NO_CLOCKS, no_clocks_note(settings, grid))
@@ -87,12 +95,18 @@ class BayesSync(Strategy):
 
     def observe(self, evidence: Evidence) -> None:
         """Take one update in and, if need be, wish for another plan."""
+        if self._fallback is not None:
+            self._fallback.observe(evidence)
+            self.state = self._fallback.state
+            return
         record = evidence.record
         self._account(evidence)
         if evidence.unusable is Unusable.OPERATOR_HOLD or self.state is State.FAILED:
             return
         if self.state in HOLDING and not self.book.pair.is_governor:
             reason = self._trouble.add(evidence)
+            if reason is None and self._blind >= self._settings.give_up_updates:
+                reason = Reason.NO_EVIDENCE
             if reason is not None:
                 self._suspend(reason, "too many updates in a row; governor clocks for now")
                 return
@@ -110,7 +124,7 @@ class BayesSync(Strategy):
             raise RuntimeError(f"no way from {self.state.value} to {state.value}: a bug in the controller")
         if pair != self.book.pair:
             self._trouble.reset()
-            self._usable = 0
+            self._usable = self._blind = 0
         self.state = state
         self.book.wish(pair, reason, note)
 
@@ -140,6 +154,8 @@ class BayesSync(Strategy):
         self._outlook.add_visits(validation_s, visits_s - validation_s)
         observation = evidence.observation
         parts = parts_of(observation) if observation is not None else None
+        if observation is not None:
+            self._blind = 0 if parts is not None else self._blind + 1
         if self._times.known and parts is not None and evidence.pair is not None and observation is not None:
             clocks = self._clocks_of(evidence.pair)
             if evidence.settled:
@@ -174,7 +190,9 @@ class BayesSync(Strategy):
             ]
             self._outlook.add_joules(governor_parts(parts.joules, (change[0], change[1], change[2])))
 
-    def _lose(self, record: UpdateRecord, parts: Parts | None, pair: Pair | None, validation_s: float) -> None:
+    def _lose(
+        self, record: UpdateRecord, parts: Parts | None, pair: Pair | None, validation_s: float
+    ) -> None:
         """What an update's clocks cost, whether it is evidence or not."""
         pair = pair or self._requested(record)
         if pair.is_governor:
@@ -201,6 +219,9 @@ class BayesSync(Strategy):
             self._usable = max(self._usable, BLOCK_UPDATES)
             self._decide()
             return
+        if self._blind >= FIRST_UPDATES:
+            self._fall_back(evidence)
+            return
         observation = evidence.observation
         if observation is not None and evidence.is_reference and parts_of(observation) is not None:
             self._first.append(observation)
@@ -218,6 +239,14 @@ class BayesSync(Strategy):
         self._begin()
         self._try_first()
 
+    def _fall_back(self, evidence: Evidence) -> None:
+        """Phases are not told apart: whole updates under both clocks are what trials can judge."""
+        kind = ColocatedSync if self._one_pool else DisaggregatedSync
+        self._fallback = kind(self._settings, self._grid, self._references)
+        self._fallback.book = self.book
+        self._fallback.observe(evidence)
+        self.state = self._fallback.state
+
     def _begin(self) -> None:
         """Start the models from the first updates' medians, then read them one by one."""
         parts = [(item, found) for item in self._first if (found := parts_of(item)) is not None]
@@ -229,7 +258,8 @@ class BayesSync(Strategy):
         seconds = [median(found.seconds[part] for _, found in parts) for part in range(3)]
         powered = [found for _, found in parts if found.joules is not None]
         watts = [
-            median((p.joules or (0.0,) * 3)[part] / max(p.seconds[part], 1e-9) for p in powered) for part in range(3)
+            median((p.joules or (0.0,) * 3)[part] / max(p.seconds[part], 1e-9) for p in powered)
+            for part in range(3)
         ]
         self._times.begin((seconds[0], seconds[1], seconds[2]), counts)
         self._powers.begin((watts[0], watts[1], watts[2]), counts)
@@ -244,12 +274,12 @@ class BayesSync(Strategy):
             self._expect(found, governed)
         self._cusum = [0.0] * 4
         self._first = []
-        self._rule = Rule(
-            (Axis(thinned(self._clocks, self._ceilings[0]), self._ceilings[0]),
-             Axis(thinned(self._clocks, self._ceilings[1]), self._ceilings[1])),
-            self._idle_mhz,
-            one_pool=self._one_pool,
-        )  # fmt: skip
+        self._rule = self._make_rule()
+
+    def _make_rule(self) -> Rule:
+        """The settings to choose among, for the clocks that the governor reaches."""
+        generation, training = (Axis(thinned(self._clocks, mhz), mhz) for mhz in self._ceilings)
+        return Rule((generation, training), self._idle_mhz, one_pool=self._one_pool)
 
     def _try_first(self) -> None:
         """Both clocks reduced (paper, section 6.1), as far as the allowance bears at the worst."""
@@ -327,7 +357,9 @@ class BayesSync(Strategy):
             return False
         clocks = self._clocks_of(best.pair)
         hold = self._times.after_probe(best.gradient, clocks, ((False, 2 * BLOCK_UPDATES + 1),))
-        after = self._times.after_probe(best.gradient, clocks, ((True, BLOCK_UPDATES), (False, BLOCK_UPDATES)))
+        after = self._times.after_probe(
+            best.gradient, clocks, ((True, BLOCK_UPDATES), (False, BLOCK_UPDATES))
+        )
         relief = best.price * 2.326 * (hold - after) * (allowance.left - block)
         cost = block * max(best.saving - best.price * best.loss, 0.1 * best.saving)
         return relief > cost
@@ -408,7 +440,9 @@ class BayesSync(Strategy):
 
     def _suspend(self, reason: Reason, note: str) -> None:
         if self._suspension.begin(reason):
-            self._enter(State.SUSPENDED, GOVERNOR, reason, f"{note}; again in {self._suspension.left} updates")
+            self._enter(
+                State.SUSPENDED, GOVERNOR, reason, f"{note}; again in {self._suspension.left} updates"
+            )
         else:
             self._enter(State.FAILED, GOVERNOR, reason, f"{note}; given up after repeated attempts")
 
@@ -423,7 +457,56 @@ class BayesSync(Strategy):
 
     def summary(self) -> str:
         """State, clocks and what is expected of them, in one line."""
+        if self._fallback is not None:
+            return self._fallback.summary()
         return f"{self.state.value}: {self.book.pair}, {self.book.plan.note}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON; the references are the controller's to write."""
+        return {
+            **super().to_dict(),
+            "trouble": self._trouble.to_dict(),
+            "suspension": self._suspension.to_dict(),
+            "times": self._times.to_dict(),
+            "powers": self._powers.to_dict(),
+            "outlook": self._outlook.to_dict(),
+            "first": [item.to_dict() for item in self._first],
+            "ceilings_mhz": list(self._ceilings),
+            "past_s": self._past_s,
+            "seen": self._seen,
+            "left": self._left,
+            "last_update": self._last_update,
+            "usable": self._usable,
+            "contrasts": self._contrasts,
+            "reach": list(self._reach),
+            "cusum": list(self._cusum),
+            "held": list(self._held),
+            "blind": self._blind,
+            "fallback": self._fallback.to_dict() if self._fallback is not None else None,
+        }
+
+    def load(self, values: Mapping[str, Any]) -> None:
+        """Take over what :meth:`to_dict` wrote."""
+        super().load(values)
+        self._trouble.load(values["trouble"])
+        self._suspension.load(values["suspension"])
+        self._times.load(values["times"])
+        self._powers.load(values["powers"])
+        self._outlook.load(values["outlook"])
+        self._first = [Observation.from_dict(item) for item in values["first"]]
+        generation, training = values["ceilings_mhz"]
+        self._ceilings = (generation, training)
+        self._past_s, self._seen, self._left = values["past_s"], values["seen"], values["left"]
+        self._last_update, self._usable = values["last_update"], values["usable"]
+        self._contrasts, self._blind = values["contrasts"], values["blind"]
+        self._reach, self._cusum = list(values["reach"]), list(values["cusum"])
+        self._held = Pair(*values["held"])
+        self._rule = self._make_rule() if self._times.known else None
+        if values["fallback"] is not None:
+            kind = ColocatedSync if self._one_pool else DisaggregatedSync
+            self._fallback = kind(self._settings, self._grid, self._references)
+            self._fallback.load(values["fallback"])
+            self.book = self._fallback.book
 
 
 def usual(
@@ -472,7 +555,3 @@ def _rough_parts(record: UpdateRecord, outlook: Outlook) -> tuple[float, float, 
     own_s = max(record.elapsed_s - visitors(record)[0], 0.0)
     a, b, c = (own_s * value / sum(usual) for value in usual)
     return a, b, c
-
-
-Handler = Callable[[Evidence], None]
-Values = Mapping[str, Any]

@@ -257,7 +257,9 @@ class Times:
         """Ready for JSON."""
         events = self._events
         if events is not None:
-            events = [[item.to_list() if isinstance(item, Clocks) else item for item in event] for event in events]
+            events = [
+                [item.to_list() if isinstance(item, Clocks) else item for item in event] for event in events
+            ]
         return {
             "centres": self._centres,
             "start": self._start,
@@ -276,7 +278,11 @@ class Times:
         self._readings = values["readings"]
         events = values["events"]
         at = {"read": 3, "lose": 2}
-        self._events = None if events is None else [
-            [Clocks.from_list(item) if i == at.get(event[0]) else item for i, item in enumerate(event)]
-            for event in events
-        ]
+        self._events = (
+            None
+            if events is None
+            else [
+                [Clocks.from_list(item) if i == at.get(event[0]) else item for i, item in enumerate(event)]
+                for event in events
+            ]
+        )
