@@ -33,10 +33,11 @@ class SlopePrior:
     def covariance(self) -> Array:
         """Prior covariance of the pieces' slopes."""
         middles = (EDGES[1:] + EDGES[:-1]) / 2.0
-        return self.sd**2 * np.exp(-np.abs(middles[:, None] - middles[None, :]) / LIKENESS)
+        alike = np.exp(-np.abs(middles[:, None] - middles[None, :]) / LIKENESS)
+        return np.asarray(self.sd**2 * alike)
 
 
 def basis(x: float | Array) -> Array:
     """How much of each piece lies between the governor's clock and x; the last axis is the piece."""
     depth = np.asarray(x, dtype=np.float64)[..., None]
-    return np.clip(depth - EDGES[:-1], 0.0, np.diff(EDGES))
+    return np.asarray(np.clip(depth - EDGES[:-1], 0.0, np.diff(EDGES)))

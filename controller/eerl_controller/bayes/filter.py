@@ -105,6 +105,13 @@ class FilterBank:
         self.covariance[:, total, :] += np.einsum("kij,i->kj", self.covariance, row)
         self.covariance[:, :, total] += self.covariance @ row
 
+    def spend(self, total: int, mean: float, variance: float) -> None:
+        """Start the state ``total`` from what is known of it; it is independent of all others."""
+        self.mean[:, total] = mean
+        self.covariance[:, total, :] = 0.0
+        self.covariance[:, :, total] = 0.0
+        self.covariance[:, total, total] = variance
+
     def doubt(self, states: Sequence[int], variance: float) -> None:
         """Something happened: these states may be different from now on."""
         index = np.array(states)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from eerl_controller.bayes.sample import Three
+
 #: An update counts for the expectation of the next ones as long as a monitoring window (Table 3: 20).
 MEMORY_UPDATES = 20.0
-
-Three = tuple[float, float, float]
 
 
 class Outlook:
@@ -22,6 +22,11 @@ class Outlook:
         self._joules = [0.0, 0.0, 0.0]
         self._visits = [0.0, 0.0]
         self._weight_v = 0.0
+
+    def forget(self) -> None:
+        """Another governor: start anew, but for the visitors."""
+        self._weight_s = self._weight_j = 0.0
+        self._seconds, self._joules = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
 
     @property
     def known(self) -> bool:

@@ -6,10 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from eerl_controller.clocks import Pair
 from eerl_controller.bayes.curve import DEEPEST
+from eerl_controller.clocks import Pair
 from eerl_controller.work import GENERATION_PHASES, LEAST, TRAINING_PHASES, Observation
 
+#: A value for each part.
+Three = tuple[float, float, float]
 #: Parts of an update, in the order of everything that is kept by part.
 GENERATION, TRAINING, REST = 0, 1, 2
 #: What is left of an update beside its phases is a part of its own from this share on.

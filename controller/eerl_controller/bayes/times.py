@@ -80,6 +80,8 @@ class Times:
         self._events: list[list[Any]] | None = []
         self._start: list[float] = [1.0, 1.0, 1.0]
         self._readings = 0
+        #: Mean and variance of the seconds lost to an earlier governor's clocks.
+        self._spent = (0.0, 0.0)
         suppositions = list(product(CORRELATIONS, COMMON, LEVEL_WALKS))
         self._common = np.array([common for _, common, _ in suppositions])
         self._decay = np.ones((len(suppositions), Layout.size))
@@ -111,7 +113,16 @@ class Times:
         return a, b, c
 
     def begin(self, seconds: tuple[float, float, float], counts: Mapping[str, float]) -> None:
-        """Start from typical seconds of the governor for this work."""
+        """Start from typical seconds of the governor for this work; what was lost before stays lost."""
+        before = self.bank.pooled() if self._bank is not None else None
+        self._events, self._readings = [], 0
+        self._restart(seconds, counts)
+        if before is not None:
+            mean, covariance = before
+            self._spent = (float(mean[Layout.lost]), float(covariance[Layout.lost, Layout.lost]))
+            self.bank.spend(Layout.lost, *self._spent)
+
+    def _restart(self, seconds: Sequence[float], counts: Mapping[str, float]) -> None:
         self._start = list(seconds)
         self._centres = {name: math.log1p(value) for name, value in counts.items()}
         mean, variance = np.zeros(Layout.size), np.zeros(Layout.size)
@@ -183,11 +194,11 @@ class Times:
             self._events.append(list(event))
 
     def _reweigh(self) -> None:
-        """Go through all readings again with the noise that they have shown: the first ones were weighed by a guess."""
+        """Go through all readings again with the noise that they have shown: at first it was a guess."""
         events, scales = self._events or [], self.bank.weights @ self.bank.scales
         self._events = None
-        a, b, c = self._start
-        self.begin((a, b, c), {name: math.expm1(value) for name, value in self._centres.items()})
+        self._restart(self._start, {name: math.expm1(value) for name, value in self._centres.items()})
+        self.bank.spend(Layout.lost, *self._spent)
         self.bank.know_scales(scales, self._readings)
         for name, *values in events:
             if name == "read":
@@ -264,6 +275,7 @@ class Times:
             "centres": self._centres,
             "start": self._start,
             "readings": self._readings,
+            "spent": list(self._spent),
             "events": events,
             "bank": self._bank.to_dict() if self._bank else None,
         }
@@ -272,10 +284,10 @@ class Times:
         """Take over what :meth:`to_dict` wrote."""
         self._centres = dict(values["centres"])
         if values["bank"] is not None:
-            a, b, c = values["start"]
-            self.begin((a, b, c), {name: math.expm1(value) for name, value in self._centres.items()})
+            self._restart(values["start"], {name: math.expm1(value) for name, value in self._centres.items()})
             self.bank.load(values["bank"])
         self._readings = values["readings"]
+        self._spent = (values["spent"][0], values["spent"][1])
         events = values["events"]
         at = {"read": 3, "lose": 2}
         self._events = (

@@ -1,0 +1,55 @@
+"""The settings to choose among: either clock's, and the idle clock where pools are separate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eerl_controller.bayes.curve import DEEPEST, basis
+from eerl_controller.bayes.powers import Layout as PowerLayout
+from eerl_controller.bayes.times import Layout
+
+Array = NDArray[np.float64]
+
+
+class Axis:
+    """The clocks that one axis may take, the governor first, and what is believed of them."""
+
+    def __init__(self, clocks: Sequence[int], ceiling_mhz: float) -> None:
+        below = [mhz for mhz in clocks if mhz < ceiling_mhz and math.log(ceiling_mhz / mhz) <= DEEPEST]
+        self.mhz: list[int | None] = [None, *sorted(below, reverse=True)]
+        depths = [0.0 if mhz is None else math.log(ceiling_mhz / mhz) for mhz in self.mhz]
+        self.depths: Array = np.array(depths)
+        self.locked: Array = np.array([0.0 if mhz is None else 1.0 for mhz in self.mhz])
+
+    def time_rows(self, part: int) -> Array:
+        """Rows by clock that map the time state to the log slowdown of the axis' own part."""
+        rows = np.zeros((len(self.mhz), Layout.size))
+        rows[:, Layout.curve[part]] = basis(self.depths)
+        rows[:, Layout.offset[part]] = self.locked
+        return rows
+
+    def power_drop(self, part: int, mean: Array) -> Array:
+        """How much lower the log power of the axis' own part is, by clock."""
+        drop = basis(self.depths) @ mean[PowerLayout.curve[part]]
+        return np.asarray(np.maximum.accumulate(drop))
+
+
+class Menu:
+    """Every setting that may be chosen, for the clocks that the governor reaches."""
+
+    def __init__(self, axes: tuple[Axis, Axis], idle_mhz: int | None, *, one_pool: bool) -> None:
+        self.axes = axes
+        self.idle_mhz = idle_mhz
+        #: Whether an update switches clocks inside itself: by idle clock off and on, and both axes' clocks.
+        if one_pool:
+            codes = [np.array([mhz or 0 for mhz in axis.mhz]) for axis in axes]
+            self.switches: Array = 1.0 * (codes[0][:, None] != codes[1][None, :])[None, :, :]
+        else:
+            idles = np.array([0.0] if idle_mhz is None else [0.0, 1.0])
+            self.switches = np.broadcast_to(
+                idles[:, None, None], (len(idles), len(axes[0].mhz), len(axes[1].mhz))
+            )
