@@ -6,6 +6,7 @@ What was not spent of the allowance may be spent later. Before there is data, ph
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from eerl_controller.clocks import Pair
 
 #: A wrong belief is noticed within a monitoring window (Table 3: 20 updates); until then it must be affordable.
 COMMITTED_UPDATES = 20.0
+#: What is held already may spend faster by this share of the allowance.
+PACE_SLACK = 0.1
 #: Hopes in standard deviations, with the probability of a Gaussian between halfway points (0.5, 1.5, and beyond).
 HOPES = ((1.0, 0.242), (2.0, 0.067))
 
@@ -29,8 +32,12 @@ def choose(
     saving = np.where(allowed, table.saving, -math.inf)
     at = best_index(saving)
     price = table.price(saving, at)
-    here = table.index(current)
-    return table.choice(at, price), table.choice(here, price) if here is not None and allowed[here] else None
+    best, here = table.choice(at, price), table.index(current)
+    if here is None or not table.allowed(allowance, COMMITTED_UPDATES, reach)[here]:
+        return best, None
+    # A little too fast a pace is put right later; it is no reason to change clocks now.
+    eased = replace(allowance, limit=allowance.limit * (1.0 + PACE_SLACK))
+    return best, table.choice(here, price) if table.paced(eased)[here] else None
 
 
 def find_hope(
@@ -48,7 +55,7 @@ def find_hope(
 
     One response at a time is supposed to be kinder than believed, by one or two standard deviations. What would then
     be gained over the rest of the run, times the probability that it is so, must be more than what the trials cost
-    by today's belief. Less than ``least`` more saving is not looked for.
+    by today's belief, and more than ``least``, in updates' savings.
     """
     affordable = table.allowed(allowance, trial, reach)
     found: tuple[float, Choice] | None = None
@@ -58,8 +65,7 @@ def find_hope(
             hopeful = Table(menu, learner, hopeful=(axis, hope))
             saving = np.where(hopeful.paced(allowance), hopeful.saving, -math.inf)
             at = best_index(saving)
-            more = float(hopeful.saving[at]) - best.saving
-            better = chance * more if more >= least else 0.0
+            better = chance * max(float(hopeful.saving[at]) - best.saving, 0.0)
             gain += better * max(allowance.left - trial, 0.0)
             if better > most:
                 most, where = better, nearest(affordable, at)
@@ -68,7 +74,7 @@ def find_hope(
         believed = table.choice(where, best.price)
         worth = (best.saving - best.price * best.loss) - (believed.saving - best.price * believed.loss)
         net = gain - HOPE_BLOCKS * trial * max(worth, 0.0)
-        if believed.pair != best.pair and net > 0.0 and (found is None or net > found[0]):
+        if believed.pair != best.pair and net > least and (found is None or net > found[0]):
             found = (net, believed)
     return found[1] if found else None
 

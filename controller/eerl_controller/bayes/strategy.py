@@ -42,6 +42,8 @@ BLOCK_UPDATES = 2
 LEAST_STEP = 0.02
 #: A trial goes no deeper than this many times what was tried: beyond lies extrapolation.
 DEEPER = 2.0
+#: A change of clocks must repay as many updates: the first one after it is no evidence, and the job feels it.
+CHANGE_UPDATES = 2.0
 #: Alternations of lowered clocks and governor that make a search.
 SEARCH_CONTRASTS = 3
 #: Share of the allowance that the first trial may take at the very worst.
@@ -245,7 +247,9 @@ class BayesSync(Strategy):
         current = self._held if governed else self.book.pair
         table = Table(menu, learner)
         best, here = choose(table, allowance, reach, current)
-        least = self._settings.min_gain
+        # What a change must bring: enough to be seen at all, and its toll over what is left.
+        toll = CHANGE_UPDATES * best.saving
+        least = max(self._settings.min_gain, toll / max(allowance.left, 1.0))
         if here is not None and best.saving - here.saving < least:
             best = here
         hope: Choice | None = None
@@ -253,7 +257,7 @@ class BayesSync(Strategy):
         if not probe and allowance.left >= 3.0 * (BLOCK_UPDATES + 1.0):
             trial = BLOCK_UPDATES + 1.0
             hope = find_hope(
-                menu, learner, table, allowance, reach=reach, best=best, trial=trial, least=least
+                menu, learner, table, allowance, reach=reach, best=best, trial=trial, least=2.0 * toll
             )
         if probe:
             self._probe(best)
