@@ -73,7 +73,8 @@ def find_hope(
             continue
         believed = table.choice(where, best.price)
         worth = (best.saving - best.price * best.loss) - (believed.saving - best.price * believed.loss)
-        net = gain - HOPE_BLOCKS * trial * max(worth, 0.0)
+        # What the trials show is only known beside governor blocks, in which nothing is saved either.
+        net = gain - HOPE_BLOCKS * trial * (max(worth, 0.0) + best.net)
         if believed.pair != best.pair and net > least and (found is None or net > found[0]):
             found = (net, believed)
     return found[1] if found else None

@@ -242,8 +242,7 @@ class BayesSync(Strategy):
             return
         governed = self.book.pair.is_governor
         allowance = self._allowance()
-        shallowest = -math.log(self._settings.start_fraction)
-        reach = (max(DEEPER * learner.reach[0], shallowest), max(DEEPER * learner.reach[1], shallowest))
+        reach = self._reach(menu)
         current = self._held if governed else self.book.pair
         table = Table(menu, learner)
         best, here = choose(table, allowance, reach, current)
@@ -259,6 +258,9 @@ class BayesSync(Strategy):
             hope = find_hope(
                 menu, learner, table, allowance, reach=reach, best=best, trial=trial, least=2.0 * toll
             )
+        if hope is not None and hope.pair == self.book.pair:
+            # What it has shown is only known beside the governor.
+            probe, best = True, hope
         if probe:
             self._probe(best)
         elif hope is not None:
@@ -267,6 +269,15 @@ class BayesSync(Strategy):
             self._nothing_pays(Reason.NOTHING_PAYS)
         else:
             self._hold(best)
+
+    def _reach(self, menu: Menu) -> tuple[float, float]:
+        """How deep either clock may go: some way beyond what was tried, and always to the next clock there is."""
+        found = []
+        for axis, deepest in zip(menu.axes, self._learner.reach, strict=True):
+            deeper = axis.depths[axis.depths > deepest + 1e-9]
+            following = float(deeper.min()) if len(deeper) else deepest
+            found.append(max(DEEPER * deepest, -math.log(self._settings.start_fraction), following))
+        return found[0], found[1]
 
     def _should_probe(self, best: Choice, allowance: Allowance) -> bool:
         """Whether what a governor block teaches is worth more than what it costs."""
