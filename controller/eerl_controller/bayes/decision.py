@@ -74,7 +74,7 @@ def find_hope(
         believed = table.choice(where, best.price)
         worth = (best.saving - best.price * best.loss) - (believed.saving - best.price * believed.loss)
         # What the trials show is only known beside governor blocks, in which nothing is saved either.
-        net = gain - HOPE_BLOCKS * trial * (max(worth, 0.0) + best.net)
+        net = gain - trial * (HOPE_BLOCKS * max(worth, 0.0) + best.net)
         if believed.pair != best.pair and net > least and (found is None or net > found[0]):
             found = (net, believed)
     return found[1] if found else None

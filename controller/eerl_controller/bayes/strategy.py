@@ -46,6 +46,10 @@ DEEPER = 2.0
 CHANGE_UPDATES = 2.0
 #: Alternations of lowered clocks and governor that make a search.
 SEARCH_CONTRASTS = 3
+#: Nothing is tried or compared any more when fewer blocks than this are left to make use of it.
+LAST_PROBE_BLOCKS = 3.0
+#: Updates over which the governor's share of the latest updates is taken: two monitoring windows.
+SHARE_MEMORY = 40.0
 #: Share of the allowance that the first trial may take at the very worst.
 FIRST_SHARE = 0.5
 
@@ -76,6 +80,8 @@ class BayesSync(Strategy):
         self._contrasts = 0
         #: The lowered clocks that a governor block interrupts.
         self._held = GOVERNOR
+        #: The governor's share of the latest updates since the first trial.
+        self._governed = 0.0
         #: Clocks that the governor reached in its block.
         self._reached: list[tuple[float, float]] = []
         #: Updates in a row whose phases are not known.
@@ -119,6 +125,8 @@ class BayesSync(Strategy):
     def _count(self, evidence: Evidence, learnt: bool) -> None:
         observation = evidence.observation
         self._usable += learnt and evidence.in_force
+        if self._menu is not None and self.state is not State.SUSPENDED:
+            self._governed += (float(self.book.pair.is_governor) - self._governed) / SHARE_MEMORY
         if observation is None:
             return
         self._blind = 0 if parts_of(observation) is not None else self._blind + 1
@@ -226,11 +234,12 @@ class BayesSync(Strategy):
         """What may be lost. When nobody says how long the run will be, it is taken to last as long again as it has
         lasted, and no less than a monitoring window, so that something may begin.
         """
-        left = self._left
+        limit, past_s, left = self._settings.max_throughput_loss, self._learner.past_s, self._left
+        told = left is not None
         if left is None:
             left = max(float(self._learner.seen), float(self._settings.monitor_window))
-            return Allowance(self._settings.max_throughput_loss, self._learner.past_s, left, told=False)
-        return Allowance(self._settings.max_throughput_loss, self._learner.past_s, left, told=True)
+        probing = max(left - LAST_PROBE_BLOCKS * (BLOCK_UPDATES + 1.0), 0.0)
+        return Allowance(limit, past_s, left, told, governed=self._governed * probing)
 
     def _decide(self) -> None:
         """A block is over, or the governor has been long enough: what comes next."""
@@ -253,7 +262,7 @@ class BayesSync(Strategy):
             best = here
         hope: Choice | None = None
         probe = not governed and self._should_probe(best, allowance)
-        if not probe and allowance.left >= 3.0 * (BLOCK_UPDATES + 1.0):
+        if not probe and allowance.left >= LAST_PROBE_BLOCKS * (BLOCK_UPDATES + 1.0):
             trial = BLOCK_UPDATES + 1.0
             hope = find_hope(
                 menu, learner, table, allowance, reach=reach, best=best, trial=trial, least=2.0 * toll
@@ -284,12 +293,13 @@ class BayesSync(Strategy):
         if self._contrasts == 0:
             return True
         block = BLOCK_UPDATES + 1.0
-        if best.pair.is_governor or allowance.left < 3.0 * block:
+        if best.pair.is_governor or allowance.left < LAST_PROBE_BLOCKS * block:
             return False
         clocks, times = self._learner.clocks_of(best.pair), self._learner.times
         hold = times.after_probe(best.gradient, clocks, ((False, 2 * BLOCK_UPDATES + 1),))
         after = times.after_probe(best.gradient, clocks, ((True, BLOCK_UPDATES), (False, BLOCK_UPDATES)))
-        return best.worth_knowing(hold - after) * (allowance.left - block) > block * best.net
+        cost = block * best.net + CHANGE_UPDATES * best.saving
+        return best.worth_knowing(hold - after) * (allowance.left - block) > cost
 
     def _probe(self, best: Choice) -> None:
         note = (
@@ -385,6 +395,7 @@ class BayesSync(Strategy):
             "left": self._left,
             "usable": self._usable,
             "contrasts": self._contrasts,
+            "governed": self._governed,
             "held": list(self._held),
             "reached": [list(item) for item in self._reached],
             "blind": self._blind,
@@ -401,6 +412,7 @@ class BayesSync(Strategy):
         self._first = [Observation.from_dict(item) for item in values["first"]]
         self._left, self._usable = values["left"], values["usable"]
         self._contrasts, self._blind = values["contrasts"], values["blind"]
+        self._governed = values["governed"]
         self._held = Pair(*values["held"])
         self._reached = [(generation, training) for generation, training in values["reached"]]
         if values["fallback"] is not None:

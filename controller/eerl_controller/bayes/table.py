@@ -38,13 +38,15 @@ WORST_OFFSET = 0.02
 class Allowance:
     """What may be lost: ``limit`` of all the time, ``past_s`` seconds of which are over and ``left`` updates to come.
 
-    ``told`` is False when nobody said how many updates are left.
+    ``told`` is False when nobody said how many updates are left; ``governed`` of them are expected to be the
+    governor's, for comparison.
     """
 
     limit: float
     past_s: float
     left: float
     told: bool
+    governed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +191,11 @@ class Table:
         A contrast with the governor tells a loss to about the noise of one update; what is believed today and the
         contrasts to come add up like independent measurements.
         """
-        lost, left = self._past[0], allowance.left
-        whole_s = allowance.limit * (allowance.past_s + left * (self.total_s + self.lost_s))
+        lost, left, held = self._past[0], allowance.left, allowance.left - allowance.governed
+        whole_s = allowance.limit * (allowance.past_s + left * self.total_s + held * self.lost_s)
         contrasts = left / UPDATES_PER_CONTRAST
         kept = 1.0 / np.sqrt(1.0 + contrasts * np.maximum(self._variance, 0.0) / self._noise_s2)
-        found = np.asarray(lost + left * self.lost_s + SURE * kept * self._sd(left) <= whole_s)
+        found = np.asarray(lost + held * self.lost_s + SURE * kept * self._sd(held) <= whole_s)
         found[0, 0, 0] = True
         return found
 
