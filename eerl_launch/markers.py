@@ -8,7 +8,6 @@ empty batch, say) is unknown, and the marker that carried it still counts.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
