@@ -8,7 +8,6 @@ empty batch, say) is unknown, and the marker that carried it still counts.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +24,8 @@ _MAX_AGE_S = 3600.0
 _MAX_NAME = 200
 #: Beyond this a double does not count in ones any more; no run makes so many tokens.
 _MAX_COUNT = 2**53
+#: Larger floats are nothing that was measured, and sums of them would leave what a double can hold.
+_MAX_FLOAT = 1e300
 
 
 class MarkerError(ValueError):
@@ -66,7 +67,7 @@ def _clean(value: Any) -> Any:
         return {_clean(key): _clean(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_clean(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, float) and not abs(value) <= _MAX_FLOAT:  # NaN and the infinities included
         return None
     if isinstance(value, int) and abs(value) > _MAX_COUNT:
         return None
@@ -112,7 +113,7 @@ def parse(
         raise MarkerError('no "ev"')
     phase = _phase(message.get("phase")) if event in ("begin", "end") else None
     update = message.get("update")
-    if isinstance(update, float) and update.is_integer():
+    if isinstance(update, float) and update.is_integer() and abs(update) <= _MAX_COUNT:
         update = int(update)
     if update is not None and (isinstance(update, bool) or not isinstance(update, int)):
         raise MarkerError(f"update is not an integer: {update!r}")

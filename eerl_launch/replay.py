@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from eerl_launch.errors import EerlError
+from eerl_launch.update_lines import plan_fields
 
 if TYPE_CHECKING:
-    from eerl_controller import ClockPlan, Controller, Settings, UpdateRecord
+    from eerl_controller import Controller, Settings, UpdateRecord
 
 _CLOCK_KEYS = ("generation_mhz", "training_mhz", "idle_mhz")
 _PLAN_KEYS = ("plan_id", *_CLOCK_KEYS, "state", "reason", "note")
@@ -45,20 +46,6 @@ def record_from_dict(plain: Mapping[str, Any]) -> UpdateRecord:
         return UpdateRecord(**values)
     except (TypeError, AttributeError, RecordError) as error:
         raise ReplayError(f"the record of update {plain.get('update')} is not one: {error}") from error
-
-
-def _shape(controller: Controller) -> dict[str, Any]:
-    """The controller's plan and state as the ledger writes them."""
-    plan: ClockPlan = controller.plan
-    return {
-        "plan_id": plan.plan_id,
-        "generation_mhz": plan.generation_mhz,
-        "training_mhz": plan.training_mhz,
-        "idle_mhz": plan.idle_mhz,
-        "state": controller.state.name,
-        "reason": plan.reason.name,
-        "note": plan.note,
-    }
 
 
 def _say(plan: Mapping[str, Any] | None) -> str:
@@ -133,7 +120,7 @@ class _Replayer:
 
     def _note(self, after: int | None) -> None:
         """Remember what the ledger must say next: the session writes a plan when one of three things changed."""
-        shape = _shape(self.controller) if self.controller is not None else {}
+        shape = plan_fields(self.controller, self.controller.plan) if self.controller is not None else {}
         changed = any(shape.get(key) != self._shown.get(key) for key in ("plan_id", "reason", "state"))
         self._expected = (after, shape if changed else None)
         if changed:

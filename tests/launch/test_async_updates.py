@@ -3,49 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from launch.trainer_double import Trainer
 
-from eerl_launch.markers import Marker
 from eerl_launch.modes import Border
-from eerl_launch.update_tracker import UpdateTracker
-from eerl_launch.updates import Edge, Update
 
 
-class Run:
-    """Feeds a tracker and keeps what comes out."""
-
-    def __init__(self, border: Border) -> None:
-        self.tracker = UpdateTracker(border)
-        self.edges: list[Edge] = []
-        self.updates: list[Update] = []
-
-    def send(
-        self, t_s: float, event: str, phase: str | None = None, update: int | None = None, **more: Any
-    ) -> None:
-        sender = more.pop("sender", "1")
-        edge = self.tracker.feed(Marker(event, t_s, sender, phase, update, more))
-        if edge is not None:
-            self.edges.append(edge)
-            if edge.closed is not None:
-                self.updates.append(edge.closed)
-
-    def phase(self, begin_s: float, end_s: float, phase: str, update: int | None = None, **more: Any) -> None:
-        sender = more.pop("sender", "1")
-        self.send(begin_s, "begin", phase, update, sender=sender)
-        self.send(end_s, "end", phase, update, sender=sender, **more)
-
-    def finish(self, t_s: float) -> list[Update]:
-        last = self.tracker.finish(t_s)
-        return [*self.updates, *([last] if last is not None else [])]
-
-
-def drained(labels: list[int | None]) -> Run:
+def drained(labels: list[int | None]) -> Trainer:
     """Batch 0 alone, then batch n + 1 beside training on n, then a refit; 10 s an update."""
-    run = Run(Border.REFIT)
+    run = Trainer(Border.REFIT)
     run.phase(0.0, 4.0, "generation", labels[0], sender="engine", generated_tokens=100)
     for i, label in enumerate(labels):
         t = 10.0 * i + 5.0
@@ -83,7 +52,7 @@ def test_edge_that_comes_near_and_edge_that_is_one() -> None:
 
 def test_refit_without_training_is_no_border() -> None:
     """Weights sent before the first training, or again for a validation, end no update."""
-    run = Run(Border.REFIT)
+    run = Trainer(Border.REFIT)
     run.phase(0.0, 1.0, "refit")
     run.phase(2.0, 6.0, "generation", 0)
     run.phase(7.0, 8.0, "refit")
@@ -101,9 +70,9 @@ def test_refit_without_training_is_no_border() -> None:
     )
 
 
-def in_flight(pauses: str) -> Run:
+def in_flight(pauses: str) -> Trainer:
     """One long batch after the other, across pauses; ``pauses`` says how they are told."""
-    run = Run(Border.PAUSE)
+    run = Trainer(Border.PAUSE)
     run.send(0.0, "begin", "generation", 0, sender="engine")
     for update in range(3):
         t = 10.0 * update
@@ -137,7 +106,7 @@ def test_in_flight_from_pause_end_to_pause_end(pauses: str, border_s: float) -> 
 
 def test_generation_without_end_goes_on_for_ever() -> None:
     """An engine that never stops is in every update; the update events then say what was generated."""
-    run = Run(Border.PAUSE)
+    run = Trainer(Border.PAUSE)
     run.send(0.0, "begin", "generation", sender="engine")
     for update in range(8):
         t = 10.0 * update
@@ -156,7 +125,7 @@ def test_generation_without_end_goes_on_for_ever() -> None:
 
 def test_batches_that_overlap() -> None:
     """One sender may generate for several updates at once: no end was lost, each brings its own counts."""
-    run = Run(Border.PAUSE)
+    run = Trainer(Border.PAUSE)
     run.send(0.0, "begin", "generation", 0)
     run.send(1.0, "begin", "generation", 1)
     run.send(2.0, "begin", "training", 7, sender="t")
@@ -178,7 +147,7 @@ def test_batches_that_overlap() -> None:
 
 def test_training_that_begins_before_the_pause_is_over_elsewhere() -> None:
     """The trainer may begin while the engine's resume is still under way: that training is the next update's."""
-    run = Run(Border.PAUSE)
+    run = Trainer(Border.PAUSE)
     run.send(0.0, "begin", "generation", sender="engine")
     for update in range(3):
         t = 10.0 * update
@@ -198,7 +167,7 @@ def test_training_that_begins_before_the_pause_is_over_elsewhere() -> None:
 
 def test_several_steps_between_two_refits() -> None:
     """Weights go out every second step: both steps are one update, whose counts add up."""
-    run = Run(Border.REFIT)
+    run = Trainer(Border.REFIT)
     run.send(0.0, "begin", "generation", sender="engine")
     for step in range(4):
         t = 5.0 * step
@@ -232,7 +201,7 @@ def test_late_update_event() -> None:
 
 def test_counts_wait_for_update_events() -> None:
     """Once a trainer sends update events they are waited for, though ends have brought tokens already."""
-    run = Run(Border.REFIT)
+    run = Trainer(Border.REFIT)
     for update in range(2):
         t = 10.0 * update
         run.phase(t, t + 4.0, "generation", update, generated_tokens=10, longest_response_tokens=3)
@@ -251,7 +220,7 @@ def test_counts_wait_for_update_events() -> None:
 
 def test_many_engines() -> None:
     """Engines that end a batch at different times are one phase; those still at it go on across the border."""
-    run = Run(Border.PAUSE)
+    run = Trainer(Border.PAUSE)
     for engine in ("a", "b", "c"):
         run.send(0.0, "begin", "generation", 0, sender=engine)
     run.phase(1.0, 6.0, "training", 0, sender="t")
@@ -282,7 +251,7 @@ EVENTS = st.tuples(
 @given(border=st.sampled_from([Border.REFIT, Border.PAUSE]), events=st.lists(EVENTS, max_size=80))
 def test_any_markers(border: Border, events: list[tuple[str, str, int | None, str, float]]) -> None:
     """Whatever comes, updates follow each other without gap or overlap, and every phase lies in its update."""
-    run, t_s = Run(border), 10.0
+    run, t_s = Trainer(border), 10.0
     for event, phase, update, sender, step_s in events:
         t_s = max(0.0, t_s + step_s)
         if event == "update":

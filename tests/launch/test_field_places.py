@@ -8,11 +8,14 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from launch.field_run import EERL_RUN, Field
+
+ROOT = Path(__file__).resolve().parents[2]
 
 root_only = pytest.mark.skipif(os.getuid() != 0, reason="mounting and changing the user need root")
 
@@ -192,13 +195,25 @@ def test_a_disk_that_is_full(field: Field) -> None:
 
 # S20: containers.
 
+#: A new, empty /tmp in which the checkout and the interpreter are still where they were, should they be below it.
+NEW_TMP = "mount -t tmpfs x /mnt && mkdir /mnt/0 /mnt/1 && " + " && ".join(
+    [
+        *(f"mount --rbind '{place}' /mnt/{i}" for i, place in enumerate((ROOT, sys.prefix))),
+        "mount -t tmpfs x /tmp",
+        *(
+            f"mkdir -p '{place}' && mount --rbind /mnt/{i} '{place}'"
+            for i, place in enumerate((ROOT, sys.prefix))
+        ),
+    ]
+)
+
 
 @root_only
 def test_a_container_with_its_own_tmp(field: Field) -> None:
     """S20: a command in a user namespace with another /tmp reaches the socket all the same."""
     program = field.trainer(TWO_UPDATES)
     text = Path(program[1]).read_text()
-    inner = f'mount -t tmpfs x /tmp && exec {program[0]} -c "$TRAINER"'
+    inner = f'{NEW_TMP} && exec {program[0]} -c "$TRAINER"'
     field.environment["TRAINER"] = text
 
     done = field.run(["unshare", "-rm", "sh", "-c", inner])
@@ -220,7 +235,7 @@ def test_a_container_that_hides_the_socket(field: Field) -> None:
     time.sleep(0.5)
     raise SystemExit(5)
     """)
-    inner = 'mount -t tmpfs x /tmp && mount -t tmpfs x /dev/shm && exec "$0" -c "$TRAINER"'
+    inner = f'{NEW_TMP} && mount -t tmpfs x /dev/shm && exec "$0" -c "$TRAINER"'
     field.environment["TRAINER"] = Path(program[1]).read_text()
 
     done = field.run(["unshare", "-rm", "sh", "-c", inner, program[0]])

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eerl_launch.markers import MAX_LINE_BYTES, LineSplitter, Marker, MarkerError, marker_time_s, parse
@@ -84,6 +84,8 @@ JSON_VALUES = st.recursive(
         },
     )
 )
+@example({"ev": "update", "update": 1e300})
+@example({"ev": "update", "update": 3, "reward": 1.7e308})
 def test_any_json(message: dict[str, Any]) -> None:
     """Any JSON object is a marker whose values every later reader can take, or a MarkerError."""
     try:
