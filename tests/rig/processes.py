@@ -79,6 +79,8 @@ def _was_started_under(pid: int, base: Path) -> bool:
 def end(processes: Iterable[Process], patience_s: float = 10.0) -> list[Process]:
     """Kill; returns what is still there after the patience is over."""
     left = list(processes)
+    for process in left:  # stopped first, so that none of them acts on another's death
+        process.kill(signal.SIGSTOP)
     deadline = time.monotonic() + patience_s
     while left and time.monotonic() < deadline:
         for process in left:
