@@ -12,7 +12,7 @@ from slurm.scripts import eerl_run, leftovers, run_job
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
-POLICY = "policy: eerl\nmax_throughput_loss: 2%\n"
+POLICY = "policy: {}\nmax_throughput_loss: 2%\n"
 GENERATION_S, TRAINING_S = 1.3, 1.1
 
 
@@ -32,18 +32,25 @@ def true_update(stub: Stub, generation_mhz: int, training_mhz: int) -> tuple[flo
     return energy_j, elapsed_s
 
 
-def test_a_run_that_finds_its_clocks(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("policy", "calibration"), [("paper", 10), ("eerl", 4)])
+def test_a_run_that_finds_its_clocks(cluster: Cluster, tmp_path: Path, policy: str, calibration: int) -> None:
     """Work that follows the achieved clock: the controller tries lower clocks, and its saving is the true one."""
     truth = Stub.create(tmp_path, gpus=1)
     work = f"--updates 60 --generation {GENERATION_S} --training {TRAINING_S} --scale"
 
     run = run_job(
-        cluster, eerl_run(cluster, work, policy=POLICY), "-w", "n1", "--gres=gpu:2", "--eerl", timeout_s=280
+        cluster,
+        eerl_run(cluster, work, policy=POLICY.format(policy)),
+        "-w",
+        "n1",
+        "--gres=gpu:2",
+        "--eerl",
+        timeout_s=280,
     )
 
     states = run.report["controller"]["updates_by_state"]
     assert run.job.exit_code == 0, run.job.errors
-    assert states["calibration"] >= 10 and states.get("search", 0) > 0, states
+    assert states["calibration"] >= calibration and states.get("search", 0) > 0, states
     assert run.report["controller"]["switch_failures"] == 0
     assert all(check["ok"] for check in run.report["checks"])
     assert leftovers(cluster) == []
