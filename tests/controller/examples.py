@@ -49,7 +49,8 @@ def simple(update: int, **fields: object) -> UpdateRecord:
 
 
 def controller_for(workload: Workload, **settings: object) -> Controller:
-    """A controller of a colocated job on this workload's grid."""
+    """A controller of a colocated job on this workload's grid; policy ``paper`` unless told otherwise."""
+    settings.setdefault("policy", "paper")
     return Controller(Settings(**settings), ExecutionMode.COLOCATED_SYNC, workload.grid)  # type: ignore[arg-type]
 
 

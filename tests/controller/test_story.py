@@ -233,17 +233,6 @@ def test_progress_is_one_short_line_in_every_state() -> None:
         step(controller, job)
 
 
-@pytest.mark.parametrize("policy", ["eerl", "paper"])
-def test_the_papers_policy_is_the_default_one_for_now(policy: str) -> None:
-    """Both names lead to the same plans."""
-    plans = []
-    for name in (policy, "eerl"):
-        controller = controller_for(BALANCED, policy=name)
-        plans.append(play(controller, Job(BALANCED, 15), 120).plans)
-
-    assert plans[0] == plans[1]
-
-
 def test_fixed_clocks_hold_from_the_start_snapped_and_clamped() -> None:
     """1234 MHz on an uneven table with a limit (field case C05)."""
     grid = ClockGrid([345, 360, 510, 1200, 1260, 1980], 1980)

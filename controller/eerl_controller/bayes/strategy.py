@@ -250,6 +250,9 @@ class BayesSync(Strategy):
             self._alarm()
             return
         governed = self.book.pair.is_governor
+        if governed and max(learner.reach) == 0.0:
+            self._try_first()
+            return
         allowance = self._allowance()
         reach = self._reach(menu)
         current = self._held if governed else self.book.pair
