@@ -1,4 +1,4 @@
-"""Policy eerl over whole runs of worlds that are not the twin's: what it keeps, what it saves, how it comes to rest."""
+"""Policy eerl over whole runs of worlds that are not the twin's: what it keeps, saves, and comes to rest at."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from statistics import fmean
 
 import pytest
@@ -75,7 +76,7 @@ def test_every_change_of_state_is_a_legal_one() -> None:
     """Over a run with all that happens in it, states follow the table."""
     truth = play(controller_for(BALANCED, policy="eerl"), Job(BALANCED, 2), 300)
 
-    for before, after in zip(truth.states, truth.states[1:], strict=False):
+    for before, after in pairwise(truth.states):
         assert after == before or State(after) in TRANSITIONS[State(before)]
     assert {"calibration", "search", "locked", "remeasure"} <= set(truth.states)
 
@@ -287,10 +288,7 @@ def test_a_quiet_lock_is_seldom_left_without_a_cause() -> None:
         play(controller, job, 100)
         truth = play(controller, job, 500)
         reasons = [plan.reason for plan in truth.plans[100:]]
-        alarms += sum(
-            now is Reason.DRIFT and before is not Reason.DRIFT
-            for before, now in zip(reasons, reasons[1:], strict=False)
-        )
+        alarms += sum(now is Reason.DRIFT and before is not Reason.DRIFT for before, now in pairwise(reasons))
 
     assert alarms <= 4
 
