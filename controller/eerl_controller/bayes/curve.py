@@ -19,6 +19,8 @@ EDGES = np.array([0.0, 0.06, 0.14, 0.25, 0.40, 0.60, 1.0])
 #: Deepest x of any setting.
 DEEPEST = float(EDGES[-1])
 PIECES = len(EDGES) - 1
+_STARTS = EDGES[:-1]
+_WIDTHS = np.diff(EDGES)
 #: Distance in x over which slopes lose their likeness: a knee of a roofline may lie anywhere.
 LIKENESS = 0.3
 
@@ -40,4 +42,4 @@ class SlopePrior:
 def basis(x: float | Array) -> Array:
     """How much of each piece lies between the governor's clock and x; the last axis is the piece."""
     depth = np.asarray(x, dtype=np.float64)[..., None]
-    return np.asarray(np.clip(depth - EDGES[:-1], 0.0, np.diff(EDGES)))
+    return np.asarray(np.minimum(np.maximum(depth - _STARTS, 0.0), _WIDTHS))

@@ -73,10 +73,9 @@ class FilterBank:
 
         Returns the surprise in standard deviations, weighted over the filters.
         """
-        carried = np.einsum("kij,kj->ki", self.covariance, rows)
-        spread = np.einsum("ki,ki->k", carried, rows)
-        variance = spread + white
-        error = value - np.einsum("ki,ki->k", self.mean, rows)
+        carried = (self.covariance @ rows[:, :, None])[:, :, 0]
+        variance = (carried * rows).sum(axis=1) + white
+        error = value - (self.mean * rows).sum(axis=1)
         squared = error**2 / variance
         weight = np.minimum((TAIL_DF + 1.0) / (TAIL_DF + squared), 1.0)
         # An outlier is noise: only that much of the variance grows, so that a surprise about what was never seen
@@ -122,8 +121,12 @@ class FilterBank:
         weights = self.weights
         mean = weights @ self.mean
         off = self.mean - mean
-        covariance = np.einsum("k,kij->ij", weights, self.covariance) + (off * weights[:, None]).T @ off
+        covariance = np.tensordot(weights, self.covariance, axes=1) + (off * weights[:, None]).T @ off
         return mean, covariance
+
+    def pooled_mean(self) -> Array:
+        """Mean over the whole bank."""
+        return np.asarray(self.weights @ self.mean)
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""

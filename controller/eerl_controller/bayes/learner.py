@@ -66,7 +66,7 @@ class Learner:
     @property
     def lost_share(self) -> float:
         """What lowered clocks are believed to have cost so far, as a share of the run's time."""
-        mean, _ = self.times.bank.pooled()
+        mean = self.times.bank.pooled_mean()
         return float(mean[Layout.lost]) / self.past_s if self.past_s > 0.0 else 0.0
 
     def clocks_of(self, pair: Pair) -> Clocks:
@@ -154,7 +154,7 @@ class Learner:
 
     def _expect(self, parts: Parts, clocks: Clocks) -> None:
         """What the governor would have taken for this update goes into what is expected of the next."""
-        mean, _ = self.times.bank.pooled()
+        mean = self.times.bank.pooled_mean()
         slow = [float(self.times.response_row(part, clocks) @ mean) for part in (GENERATION, TRAINING, REST)]
         self.outlook.add_seconds(governor_parts(parts.seconds, (slow[0], slow[1], slow[2])))
         if parts.joules is not None:

@@ -18,23 +18,23 @@ Array = NDArray[np.float64]
 class Axis:
     """The clocks that one axis may take, the governor first, and what is believed of them."""
 
-    def __init__(self, clocks: Sequence[int], ceiling_mhz: float) -> None:
+    def __init__(self, part: int, clocks: Sequence[int], ceiling_mhz: float) -> None:
         below = [mhz for mhz in clocks if mhz < ceiling_mhz and math.log(ceiling_mhz / mhz) <= DEEPEST]
         self.mhz: list[int | None] = [None, *sorted(below, reverse=True)]
         depths = [0.0 if mhz is None else math.log(ceiling_mhz / mhz) for mhz in self.mhz]
         self.depths: Array = np.array(depths)
         self.locked: Array = np.array([0.0 if mhz is None else 1.0 for mhz in self.mhz])
 
-    def time_rows(self, part: int) -> Array:
-        """Rows by clock that map the time state to the log slowdown of the axis' own part."""
-        rows = np.zeros((len(self.mhz), Layout.size))
-        rows[:, Layout.curve[part]] = basis(self.depths)
-        rows[:, Layout.offset[part]] = self.locked
-        return rows
+        self._basis = basis(self.depths)
+        #: Rows by clock that map the state of time to the log slowdown of the axis' own part.
+        self.time_rows: Array = np.zeros((len(self.mhz), Layout.size))
+        self.time_rows[:, Layout.curve[part]] = self._basis
+        self.time_rows[:, Layout.offset[part]] = self.locked
+        self._part = part
 
-    def power_drop(self, part: int, mean: Array) -> Array:
+    def power_drop(self, mean: Array) -> Array:
         """How much lower the log power of the axis' own part is, by clock."""
-        drop = basis(self.depths) @ mean[PowerLayout.curve[part]]
+        drop = self._basis @ mean[PowerLayout.curve[self._part]]
         return np.asarray(np.maximum.accumulate(drop))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from eerl_controller.bayes.decision import choose, find_hope
 from eerl_controller.bayes.learner import Learner
 from eerl_controller.bayes.menu import Axis, Menu
-from eerl_controller.bayes.sample import parts_of
+from eerl_controller.bayes.sample import GENERATION, TRAINING, parts_of
 from eerl_controller.bayes.table import Allowance, Choice, Table
 from eerl_controller.clocks import GOVERNOR, Pair, PlanBook, allowed_clocks, idle_clock, snap
 from eerl_controller.colocated import ColocatedSync
@@ -38,6 +38,8 @@ HOLDING = (State.SEARCH, State.CONFIRMATION, State.LOCKED)
 FIRST_UPDATES = 6
 #: Usable updates of a block, lowered or governor: with one, a single straggler would be all that is known.
 BLOCK_UPDATES = 2
+#: A lock that was just found good is not looked at again sooner, but for an alarm: half of Table 3's "every 10".
+HOLD_UPDATES = 5
 #: Clocks nearer than this (a log) are not worth telling apart.
 LEAST_STEP = 0.02
 #: A trial goes no deeper than this many times what was tried: beyond lies extrapolation.
@@ -76,6 +78,8 @@ class BayesSync(Strategy):
         self._left: float | None = None
         #: Usable updates under the clocks in force since they were wished for.
         self._usable = 0
+        #: Usable updates after which something may be decided again.
+        self._wanted = BLOCK_UPDATES
         #: Alternations so far.
         self._contrasts = 0
         #: The lowered clocks that a governor block interrupts.
@@ -119,7 +123,7 @@ class BayesSync(Strategy):
             self._on_suspended(evidence)
         elif evidence.in_force and self._governor_moved():
             self._calibrate_again()
-        elif evidence.in_force and self._usable >= BLOCK_UPDATES:
+        elif evidence.in_force and self._usable >= (BLOCK_UPDATES if self._learner.alarmed else self._wanted):
             self._decide()
 
     def _count(self, evidence: Evidence, learnt: bool) -> None:
@@ -141,7 +145,7 @@ class BayesSync(Strategy):
         if pair != self.book.pair:
             self._trouble.reset()
             self._usable = self._blind = 0
-            self._reached = []
+            self._wanted, self._reached = BLOCK_UPDATES, []
         self.state = state
         self.book.wish(pair, reason, note)
 
@@ -186,7 +190,10 @@ class BayesSync(Strategy):
 
     def _make_menu(self) -> Menu:
         """The settings to choose among, for the clocks that the governor reaches."""
-        generation, training = (Axis(thinned(self._clocks, mhz), mhz) for mhz in self._learner.ceilings_mhz)
+        generation, training = (
+            Axis(part, thinned(self._clocks, mhz), mhz)
+            for part, mhz in zip((GENERATION, TRAINING), self._learner.ceilings_mhz, strict=True)
+        )
         return Menu((generation, training), self._idle_mhz, one_pool=self._one_pool)
 
     def _governor_moved(self) -> bool:
@@ -250,6 +257,9 @@ class BayesSync(Strategy):
             self._alarm()
             return
         governed = self.book.pair.is_governor
+        if governed and max(learner.reach) == 0.0:
+            self._try_first()
+            return
         allowance = self._allowance()
         reach = self._reach(menu)
         current = self._held if governed else self.book.pair
@@ -333,6 +343,8 @@ class BayesSync(Strategy):
         self._next_block(best.pair)
 
     def _next_block(self, pair: Pair) -> None:
+        rests = self.state is State.LOCKED and pair == self._held
+        self._wanted = HOLD_UPDATES if rests else BLOCK_UPDATES
         self._held, self._usable = pair, 0
 
     def _nothing_pays(self, reason: Reason) -> None:
@@ -394,6 +406,7 @@ class BayesSync(Strategy):
             "first": [item.to_dict() for item in self._first],
             "left": self._left,
             "usable": self._usable,
+            "wanted": self._wanted,
             "contrasts": self._contrasts,
             "governed": self._governed,
             "held": list(self._held),
@@ -410,7 +423,7 @@ class BayesSync(Strategy):
         self._learner.load(values["learner"])
         self._menu = self._make_menu() if values["began"] else None
         self._first = [Observation.from_dict(item) for item in values["first"]]
-        self._left, self._usable = values["left"], values["usable"]
+        self._left, self._usable, self._wanted = values["left"], values["usable"], values["wanted"]
         self._contrasts, self._blind = values["contrasts"], values["blind"]
         self._governed = values["governed"]
         self._held = Pair(*values["held"])

@@ -101,7 +101,7 @@ class Table:
         idles = np.array([0.0] if menu.idle_mhz is None else [0.0, 1.0])
         seconds, joules = outlook.seconds, outlook.joules
         validation_s, _ = outlook.visits_s
-        rows = (generation.time_rows(GENERATION), training.time_rows(TRAINING))
+        rows = (generation.time_rows, training.time_rows)
         slow, kept = [], np.ones(1)
         for number, (axis, own) in enumerate(zip(menu.axes, rows, strict=True)):
             log = own @ mean
@@ -126,7 +126,7 @@ class Table:
             + (seconds[TRAINING] * np.expm1(slow[1]))[None, None, :]
         )
         self.total_s = outlook.total_s
-        drop_g, drop_t = generation.power_drop(GENERATION, power), training.power_drop(TRAINING, power)
+        drop_g, drop_t = generation.power_drop(power), training.power_drop(power)
         off = 1.0 - idles
         cross_g = power[PowerLayout.cross[GENERATION]] * off[:, None] * training.depths[None, :]
         cross_t = power[PowerLayout.cross[TRAINING]] * off[:, None] * generation.depths[None, :]

@@ -253,7 +253,7 @@ class Times:
         self._lose(seconds, clocks)
 
     def _lose(self, seconds: Sequence[float], clocks: Clocks) -> None:
-        mean, _ = self.bank.pooled()
+        mean = self.bank.pooled_mean()
         row, constant = np.zeros(Layout.size), 0.0
         for part in (GENERATION, TRAINING, REST):
             own = self.response_row(part, clocks)
