@@ -37,7 +37,8 @@ def _strategy(settings: Settings, mode: ExecutionMode, grid: ClockGrid, referenc
     if settings.policy == "fixed":
         waiting = (ExecutionMode.DISAGGREGATED_SYNC, ExecutionMode.ASYNC_DRAINED)
         return fixed(settings, grid, pools_wait=mode in waiting)
-    if settings.policy == "eerl" and mode in (ExecutionMode.COLOCATED_SYNC, ExecutionMode.DISAGGREGATED_SYNC):
+    synchronous = mode in (ExecutionMode.COLOCATED_SYNC, ExecutionMode.DISAGGREGATED_SYNC)
+    if settings.policy == "eerl" and settings.bayesian and synchronous:
         return BayesSync(settings.for_mode(mode), grid, references, mode)
     controlled: dict[ExecutionMode, type[Controlled]] = {
         ExecutionMode.COLOCATED_SYNC: ColocatedSync,
