@@ -284,11 +284,11 @@ class Search:
     def _lower(self, words: Mapping[Levels, Comparison]) -> Levels | None:
         """The open setting near what was tried that promises most, if it promises enough."""
         passing, best = self.passing(), self._best(words)
-        # No clock goes further below what was tried than it already was, or two levels: an extrapolation.
+        # No clock goes further than two levels below what was tried: more is extrapolation, and the job pays for it.
         reach = [max(trial.levels[axis] for trial in self.trials) for axis in (0, 1)]
         if passing:
             reach = [max(levels[axis] for levels in passing) for axis in (0, 1)]
-        limits = [min(max(2 * deep, deep + 2), len(self._axes[axis])) for axis, deep in enumerate(reach)]
+        limits = [min(deep + 2, len(self._axes[axis])) for axis, deep in enumerate(reach)]
         responses = [self.response(0), self.response(1)]
         rest_time, rest_energy = self._rest()
         rest_time += sum(self._base_time(axis) for axis in (0, 1))
