@@ -41,6 +41,8 @@ _OWN = {
 FORWARDED = frozenset(signal.valid_signals()) - _OWN
 #: How long the witness is waited for before a signal counts as ours alone.
 _WITNESS_PATIENCE_S = 0.1
+#: How much longer when it has the signal but no processor yet: a loaded machine must not double a Ctrl-C.
+_BUSY_PATIENCE_S = 2.0
 #: A report of the witness that no signal of ours followed within this time was the command's own affair.
 _REPORT_LIFE_S = 1.0
 
@@ -84,6 +86,7 @@ class Witness:
     def saw(self, number: int) -> bool:
         """Whether the command's group received ``number`` together with us; uses the report up."""
         deadline = time.monotonic() + _WITNESS_PATIENCE_S
+        latest = deadline + _BUSY_PATIENCE_S
         while True:
             now = time.monotonic()
             self._reports = [(t, n) for t, n in self._reports if now - t < _REPORT_LIFE_S]
@@ -91,14 +94,23 @@ class Witness:
                 if report[1] == number:
                     self._reports.remove(report)
                     return True
-            if now >= deadline or self._read_fd < 0:
+            if self._read_fd < 0 or (now >= deadline and (now >= latest or not self._is_busy(number))):
                 return False
-            if select.select([self._read_fd], [], [], deadline - now)[0]:
+            if select.select([self._read_fd], [], [], max(0.005, deadline - now))[0]:
                 data = os.read(self._read_fd, 4096)
                 if not data:
                     os.close(self._read_fd)
                     self._read_fd = -1
                 self._reports += [(time.monotonic(), n) for n in data]
+
+    def _is_busy(self, number: int) -> bool:
+        """Whether the witness has ``number`` before it or is at work: it has not had its turn on this machine."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            with open(f"/proc/{self.pid}/status", encoding="ascii", errors="replace") as handle:  # noqa: PTH123
+                fields = dict(line.split(":", 1) for line in handle if ":" in line)
+            pending = int(fields["SigPnd"], 16) | int(fields["ShdPnd"], 16)
+            return bool(pending >> (number - 1) & 1) or fields["State"].strip().startswith("R")
+        return False
 
     def stop(self) -> None:
         """End and reap the witness."""
