@@ -1,7 +1,4 @@
-"""What every controlled mode's life has in common: calibration, rounds of a search, suspension, words, memory.
-
-Every method named ``_on_<state>`` takes one update in; every change of state goes through :meth:`_enter`.
-"""
+"""What every mode that searches by trials has in common: calibration, rounds of a search, words, memory."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
-from eerl_controller.clocks import GOVERNOR, Pair, PlanBook, allowed_clocks
+from eerl_controller.clocks import GOVERNOR, Pair
 from eerl_controller.comparison import Comparison
 from eerl_controller.experiment import Experiment
 from eerl_controller.governor import GovernorModel
@@ -22,29 +19,19 @@ from eerl_controller.rounds import Levels
 from eerl_controller.search import Search
 from eerl_controller.settings import Settings
 from eerl_controller.situation import ceilings_mhz
-from eerl_controller.states import TRANSITIONS, Reason, State
-from eerl_controller.strategy import Evidence, Strategy, no_clocks_note
-from eerl_controller.suspension import Suspension
-from eerl_controller.trouble import Trouble
+from eerl_controller.stateful import HOLDING, Stateful
+from eerl_controller.states import Reason, State
+from eerl_controller.strategy import Evidence
 from eerl_controller.work import Unusable
-
-#: States in which clocks may be lowered.
-HOLDING = (State.SEARCH, State.CONFIRMATION, State.LOCKED)
 
 Handler = Callable[[Evidence], None]
 
 
-class Controlled(Strategy):
+class Controlled(Stateful):
     """A strategy that calibrates, searches in one round or two, and locks."""
 
     def __init__(self, settings: Settings, grid: ClockGrid, references: References) -> None:
-        super().__init__(State.CALIBRATION, PlanBook(Reason.CALIBRATING, "governor clocks until it is known"))
-        self._settings = settings
-        self._grid = grid
-        self._clocks = tuple(mhz for mhz in allowed_clocks(grid, settings) if mhz < grid.governor_mhz)
-        self._references = references
-        self._trouble = Trouble(settings)
-        self._suspension = Suspension(settings)
+        super().__init__(settings, grid, references)
         self._search: Search | None = None
         #: The first of two rounds, once it is over, and the setting that it confirmed.
         self._finished: Search | None = None
@@ -52,9 +39,6 @@ class Controlled(Strategy):
         self._levels: Levels | None = None
         self._experiment: Experiment | None = None
         self._last: Comparison | None = None
-        if not self._clocks:
-            self.state = State.FAILED
-            self.book = PlanBook(Reason.NO_CLOCKS, no_clocks_note(settings, grid))
 
     # -- one way in --------------------------------------------------------------------------------------------
 
@@ -74,19 +58,6 @@ class Controlled(Strategy):
     def _handlers(self) -> Mapping[State, Handler]:
         """What takes an update in, by state."""
         return {State.CALIBRATION: self._on_calibration, State.SUSPENDED: self._on_suspended}
-
-    def _clocks_change(self) -> None:
-        """The clocks change hands: what was counted under the old ones is over."""
-        self._trouble.reset()
-
-    def _enter(self, state: State, pair: Pair, reason: Reason, note: str) -> None:
-        """The only place where the state or the clocks change."""
-        if state is not self.state and state not in TRANSITIONS[self.state]:
-            raise RuntimeError(f"no way from {self.state.value} to {state.value}: a bug in the controller")
-        if pair != self.book.pair:
-            self._clocks_change()
-        self.state = state
-        self.book.wish(pair, reason, note)
 
     @property
     def _model(self) -> GovernorModel:
@@ -228,23 +199,6 @@ class Controlled(Strategy):
         """Clocks go back to the governor for a while: what was under way is over."""
         self._experiment = None
 
-    def _suspend(self, reason: Reason, note: str) -> None:
-        self._let_go()
-        if self._suspension.begin(reason):
-            self._enter(
-                State.SUSPENDED, GOVERNOR, reason, f"{note}; again in {self._suspension.left} updates"
-            )
-        else:
-            self._enter(State.FAILED, GOVERNOR, reason, f"{note}; given up after repeated attempts")
-
-    def _on_suspended(self, evidence: Evidence) -> None:
-        due = self._suspension.count_down()
-        # What is still missing would only suspend again, under lowered clocks in the meantime.
-        if due and evidence.observation is not None and evidence.observation.energy_j is not None:
-            note = "another attempt after " + str(self.book.plan.reason.value).replace("_", " ")
-            self._enter(State.CALIBRATION, GOVERNOR, Reason.CALIBRATING, note)
-            self._on_calibration(evidence)
-
     # -- words and memory --------------------------------------------------------------------------------------
 
     def summary(self) -> str:
@@ -272,8 +226,6 @@ class Controlled(Strategy):
         confirmed = self._confirmed
         return {
             **super().to_dict(),
-            "trouble": self._trouble.to_dict(),
-            "suspension": self._suspension.to_dict(),
             "search": self._search.to_dict() if self._search else None,
             "finished": self._finished.to_dict() if self._finished else None,
             "confirmed": [list(confirmed[0]), confirmed[1].to_dict()] if confirmed else None,
@@ -285,8 +237,6 @@ class Controlled(Strategy):
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
         super().load(values)
-        self._trouble.load(values["trouble"])
-        self._suspension.load(values["suspension"])
         experiment, last, confirmed = values["experiment"], values["last"], values["confirmed"]
         self._search, self._finished = (
             Search.from_dict(found, self._settings, self._clocks) if found else None

@@ -1,7 +1,7 @@
 """What every execution mode's strategy has in common, and the two that need no evidence.
 
-A strategy turns evidence into plans for one execution mode. Colocated synchronous control is in
-``colocated``; disaggregated, drained and in-flight control will each be a strategy beside it.
+A strategy turns evidence into plans for one execution mode. Those with a life are built on ``stateful``: the trials
+of policy ``paper`` on ``controlled``, one module a mode, and the model of policy ``eerl`` in ``bayes``.
 """
 
 from __future__ import annotations

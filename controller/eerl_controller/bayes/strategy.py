@@ -18,7 +18,7 @@ from eerl_controller.bayes.learner import Learner
 from eerl_controller.bayes.menu import Axis, Menu
 from eerl_controller.bayes.sample import GENERATION, TRAINING, parts_of
 from eerl_controller.bayes.table import Allowance, Choice, Table
-from eerl_controller.clocks import GOVERNOR, Pair, PlanBook, allowed_clocks, idle_clock, snap
+from eerl_controller.clocks import GOVERNOR, Pair, idle_clock, snap
 from eerl_controller.colocated import ColocatedSync
 from eerl_controller.controlled import Controlled
 from eerl_controller.disaggregated import DisaggregatedSync
@@ -27,13 +27,11 @@ from eerl_controller.records import ClockGrid, ExecutionMode
 from eerl_controller.references import References
 from eerl_controller.settings import Settings
 from eerl_controller.situation import REACHED, ceilings_mhz
-from eerl_controller.states import TRANSITIONS, Reason, State
-from eerl_controller.strategy import Evidence, Strategy, no_clocks_note
-from eerl_controller.suspension import Suspension
-from eerl_controller.trouble import Trouble
+from eerl_controller.stateful import HOLDING, Stateful
+from eerl_controller.states import Reason, State
+from eerl_controller.strategy import Evidence
 from eerl_controller.work import Observation, Unusable
 
-HOLDING = (State.SEARCH, State.CONFIRMATION, State.LOCKED)
 #: Usable governor updates before the first trial: their median stands two slow ones that warm-up left over.
 FIRST_UPDATES = 6
 #: Usable updates of a block, lowered or governor: with one, a single straggler would be all that is known.
@@ -56,21 +54,15 @@ SHARE_MEMORY = 40.0
 FIRST_SHARE = 0.5
 
 
-class BayesSync(Strategy):
+class BayesSync(Stateful):
     """The controller of a synchronous job, colocated or with separate pools."""
 
     def __init__(
         self, settings: Settings, grid: ClockGrid, references: References, mode: ExecutionMode
     ) -> None:
-        super().__init__(State.CALIBRATION, PlanBook(Reason.CALIBRATING, "governor clocks until it is known"))
-        self._settings = settings
-        self._grid = grid
-        self._references = references
-        self._clocks = tuple(mhz for mhz in allowed_clocks(grid, settings) if mhz < grid.governor_mhz)
+        super().__init__(settings, grid, references)
         self._one_pool = mode is ExecutionMode.COLOCATED_SYNC
         self._idle_mhz = None if self._one_pool else idle_clock(grid, settings)
-        self._trouble = Trouble(settings)
-        self._suspension = Suspension(settings)
         top = float(grid.governor_mhz)
         self._learner = Learner((top, top), one_pool=self._one_pool)
         self._menu: Menu | None = None
@@ -92,9 +84,6 @@ class BayesSync(Strategy):
         self._blind = 0
         #: The policy of trials, which needs no phases; None as long as there are some.
         self._fallback: Controlled | None = None
-        if not self._clocks:
-            self.state = State.FAILED
-            self.book = PlanBook(Reason.NO_CLOCKS, no_clocks_note(settings, grid))
 
     # -- one way in --------------------------------------------------------------------------------------------
 
@@ -138,16 +127,10 @@ class BayesSync(Strategy):
         if evidence.is_reference and achieved[0] and achieved[1]:
             self._reached = [*self._reached, (achieved[0], achieved[1])][-FIRST_UPDATES:]
 
-    def _enter(self, state: State, pair: Pair, reason: Reason, note: str) -> None:
-        """The only place where the state or the clocks change."""
-        if state is not self.state and state not in TRANSITIONS[self.state]:
-            raise RuntimeError(f"no way from {self.state.value} to {state.value}: a bug in the controller")
-        if pair != self.book.pair:
-            self._trouble.reset()
-            self._usable = self._blind = 0
-            self._wanted, self._reached = BLOCK_UPDATES, []
-        self.state = state
-        self.book.wish(pair, reason, note)
+    def _clocks_change(self) -> None:
+        super()._clocks_change()
+        self._usable = self._blind = 0
+        self._wanted, self._reached = BLOCK_UPDATES, []
 
     # -- calibration -------------------------------------------------------------------------------------------
 
@@ -370,23 +353,6 @@ class BayesSync(Strategy):
         state = State.SEARCH if self.state is State.SEARCH else State.REMEASURE
         self._enter(state, GOVERNOR, Reason.DRIFT, note)
 
-    # -- governor for now --------------------------------------------------------------------------------------
-
-    def _suspend(self, reason: Reason, note: str) -> None:
-        if self._suspension.begin(reason):
-            self._enter(
-                State.SUSPENDED, GOVERNOR, reason, f"{note}; again in {self._suspension.left} updates"
-            )
-        else:
-            self._enter(State.FAILED, GOVERNOR, reason, f"{note}; given up after repeated attempts")
-
-    def _on_suspended(self, evidence: Evidence) -> None:
-        due = self._suspension.count_down()
-        if due and evidence.observation is not None and evidence.observation.energy_j is not None:
-            note = "another attempt after " + str(self.book.plan.reason.value).replace("_", " ")
-            self._enter(State.CALIBRATION, GOVERNOR, Reason.CALIBRATING, note)
-            self._on_calibration(evidence)
-
     # -- words and memory --------------------------------------------------------------------------------------
 
     def summary(self) -> str:
@@ -399,8 +365,6 @@ class BayesSync(Strategy):
         """Ready for JSON; the references are the controller's to write."""
         return {
             **super().to_dict(),
-            "trouble": self._trouble.to_dict(),
-            "suspension": self._suspension.to_dict(),
             "learner": self._learner.to_dict(),
             "began": self._menu is not None,
             "first": [item.to_dict() for item in self._first],
@@ -418,8 +382,6 @@ class BayesSync(Strategy):
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
         super().load(values)
-        self._trouble.load(values["trouble"])
-        self._suspension.load(values["suspension"])
         self._learner.load(values["learner"])
         self._menu = self._make_menu() if values["began"] else None
         self._first = [Observation.from_dict(item) for item in values["first"]]
