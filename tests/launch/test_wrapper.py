@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pexpect
 import pytest
+import terminal_dialogue
 
 from eerl_launch.launch import SessionProcess
 
@@ -276,25 +277,10 @@ def test_no_time_limit_between_term_and_the_end(out: Path) -> None:
 
 def test_terminal_input_and_one_interrupt(out: Path) -> None:
     """On a terminal the command reads input, sees a terminal on 0, 1 and 2, and Ctrl-C interrupts it once."""
-    script = (
-        "import os,signal,time;print([os.isatty(i) for i in range(3)]);print('got',input());"
-        "n=[0];signal.signal(2,lambda *a:n.__setitem__(0,n[0]+1));print('ready',flush=True);"
-        "\nend=time.time()+8\nwhile not n[0] and time.time()<end: time.sleep(0.05)\n"
-        "time.sleep(0.5);print('count',n[0])"
-    )
+    script = terminal_dialogue.program(8)
     child = pexpect.spawn(str(EERL_RUN), ["--out", str(out), "--", PYTHON, "-c", script], timeout=30)
 
-    child.expect(r"\[True, True, True\]")
-    child.sendline("hello")
-    child.expect("got hello")
-    child.expect("ready")
-    child.sendintr()
-
-    child.expect(r"count (\d+)")
-    assert child.match is not None and child.match.group(1) == b"1"
-    child.expect(pexpect.EOF)
-    child.close()
-    assert child.exitstatus == 0
+    terminal_dialogue.hold(child)
 
 
 def test_broken_policy_stops_before_the_command(out: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pexpect
 import pytest
+import terminal_dialogue
 from rig.cluster import Cluster, MakeCluster, wait_for
 from slurm.scripts import FIXED, JOB, PYTHON, RIG, eerl_run, leftovers, read_run, run_job, touched_gpus
 
@@ -280,12 +281,7 @@ def test_a_lock_that_hangs_in_the_driver(cluster: Cluster) -> None:
 
 def test_a_terminal_in_a_step(cluster: Cluster) -> None:
     """W04: under srun --pty the command reads the terminal, and one Ctrl-C interrupts it once."""
-    program = (
-        "import os,signal,time;print([os.isatty(i) for i in range(3)]);print('got',input());"
-        "n=[0];signal.signal(2,lambda *a:n.__setitem__(0,n[0]+1));print('ready',flush=True);"
-        "\nend=time.time()+10\nwhile not n[0] and time.time()<end: time.sleep(0.05)\n"
-        "time.sleep(0.5);print('count',n[0])"
-    )
+    program = terminal_dialogue.program(10)
     (cluster.work / "terminal.py").write_text(program)
     eerl = f"{Path(PYTHON).parent}/eerl-run"
     user = cluster.user
@@ -294,15 +290,5 @@ def test_a_terminal_in_a_step(cluster: Cluster) -> None:
     argv = [*drop, *srun, eerl, "--", PYTHON, str(cluster.work / "terminal.py")]
     child = pexpect.spawn(argv[0], argv[1:], env=cluster.environment(), timeout=60, cwd=str(cluster.work))
 
-    child.expect(r"\[True, True, True\]")
-    child.sendline("hello")
-    child.expect("got hello")
-    child.expect("ready")
-    child.sendintr()
-
-    child.expect(r"count (\d+)")
-    assert child.match is not None and child.match.group(1) == b"1"
-    child.expect(pexpect.EOF)
-    child.close()
-    assert child.exitstatus == 0
+    terminal_dialogue.hold(child)
     assert leftovers(cluster) == []
