@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from eerl_launch.devices.base import GpuSample
 from eerl_launch.meter import MAX_GAP_S, Meter
 from eerl_launch.meter import Notice as Notice
+from eerl_launch.power_watch import PowerWatch
 
 #: Samples kept per node before every other one of the older half goes.
 _MAX_SAMPLES = 6000
@@ -134,6 +135,7 @@ class NodeEnergy:
         self.max_gap_s = MAX_GAP_S * time_scale
         self.uuids = tuple(uuids)
         self.meters = {uuid: Meter(uuid, self.max_gap_s) for uuid in self.uuids}
+        self.powers = {uuid: PowerWatch(uuid, self.max_gap_s) for uuid in self.uuids}
         self._last_t_s = float("-inf")
         self._groups = [_Sums(self.uuids)]
         self._group_of = dict.fromkeys(self.uuids, self._groups[0])
@@ -162,7 +164,9 @@ class NodeEnergy:
     def add(self, t_s: float, samples: Sequence[GpuSample | None]) -> list[Notice]:
         """Take in one sample of every GPU (in the order of ``uuids``); what the report must tell of it.
 
-        A sample that is not later than the last one is passed over: the estimate of a node's clock has moved.
+        ``t_s`` is the instant of the newest reading among them; one that was taken earlier (another GPU hung
+        meanwhile) counts from its own. A sample that is not later than the last one is passed over: the estimate
+        of a node's clock has moved.
         """
         notices: list[Notice] = []
         if t_s <= self.last_t_s:
@@ -170,8 +174,11 @@ class NodeEnergy:
         gap_s = t_s - self.last_t_s
         if self.max_gap_s < gap_s < float("inf"):
             notices.append(Notice("sample_gap", "", t_s, f"no samples from {self.node} for {gap_s:.1f} s"))
+        newest_ns = max((sample.t_ns for sample in samples if sample is not None), default=0)
         for uuid, sample in zip(self.uuids, samples, strict=True):
-            notices += self.meters[uuid].read(t_s, sample)
+            own_t_s = t_s if sample is None else t_s - (newest_ns - sample.t_ns) / 1e9
+            notices += self.meters[uuid].read(own_t_s, sample)
+            notices += self.powers[uuid].read(own_t_s, sample)
             if sample is not None:
                 self._group_of[uuid].take(sample)
         self._last_t_s = t_s
@@ -226,6 +233,10 @@ class Allocation:
     def cumulative_j(self) -> dict[str, float | None]:
         """Joules of every GPU since its first sample."""
         return {uuid: meter.energy_j for node in self.nodes.values() for uuid, meter in node.meters.items()}
+
+    def mean_power_w(self) -> dict[str, float | None]:
+        """Mean draw of every GPU alone, by its power samples, whatever its counter covers."""
+        return {uuid: power.mean_w for node in self.nodes.values() for uuid, power in node.powers.items()}
 
     @property
     def estimating(self) -> bool:

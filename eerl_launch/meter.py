@@ -11,7 +11,8 @@ from __future__ import annotations
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from eerl_launch.devices.base import GpuSample
 
@@ -29,12 +30,13 @@ _THINNED = 1 / 3
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something about a GPU that the report must tell."""
+    """Something about a GPU that the report must tell; ``values``: its numbers, with the unit in each name."""
 
     kind: str
     uuid: str
     t_s: float
     text: str
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 class Curve:
@@ -135,9 +137,11 @@ class Meter:
         return self.lost_at_s is not None or self._silent
 
     def read(self, t_s: float, sample: GpuSample | None) -> list[Notice]:
-        """Take one sample in; None where the GPU gave nothing. ``t_s`` must grow."""
+        """Take one sample in; None where the GPU gave nothing. One that is not later than the last is passed over."""
         if self._attempt_t_s is None:
             self._attempt_t_s = self._last_t_s = t_s
+        elif t_s <= self._attempt_t_s:
+            return []
         attempt_s = t_s - self._attempt_t_s
         self._attempt_t_s = t_s
         if sample is None or (sample.energy_mj is None and sample.power_mw is None):

@@ -78,6 +78,7 @@ GPU_COLUMNS = (
     "coverage_fraction",
     "energy_method",
     "energy_scope",
+    "gpu_only_power_w",
     "mig",
     "notes",
     "unattributed_energy_j",

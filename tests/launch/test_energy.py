@@ -238,6 +238,21 @@ def test_lost_gpu_keeps_what_it_had() -> None:
     assert node.covered(20.0), "nobody waits for a lost GPU"
 
 
+def test_a_gpu_read_earlier_than_the_others_counts_from_its_own_instant() -> None:
+    """One GPU answers 0.9 s late all the time: the other's readings are not dated by it."""
+    node = node_of("GPU-0", "GPU-1")
+
+    for i in range(100):
+        prompt_s, late_s = float(i), i + 0.9
+        node.add(
+            late_s,
+            [reading(prompt_s, round(1000 * prompt_s**2)), reading(late_s, round(1000 * late_s**2))],
+        )
+
+    for uuid in ("GPU-0", "GPU-1"):
+        assert node.between_j(20.0, 60.0)[uuid] == pytest.approx(60.0**2 - 20.0**2, abs=0.3)
+
+
 def test_gpu_that_comes_back() -> None:
     """A GPU that answers again is told, and its counter tells the gap's energy."""
     node, notices = sampled(
