@@ -129,7 +129,12 @@ class Pilot:
     def check_control(self) -> None:
         """Decide whether clocks can be controlled at all, once every node has joined or cannot."""
         self._settle_pools()
-        if self._policy.policy == "governor" or self._steering.off_reason is not None:
+        if self._policy.policy == "governor":
+            for node in self._nodes.by_name.values():
+                if node.state == "not_measured":
+                    self._voice.say_once("control", f"node {node.name} is not measured: {node.reason}")
+            return
+        if self._steering.off_reason is not None:
             return
         bad = self._nodes.without_control()
         if not bad:

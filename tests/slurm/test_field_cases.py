@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
@@ -11,7 +12,18 @@ import pexpect
 import pytest
 import terminal_dialogue
 from rig.cluster import Cluster, MakeCluster, wait_for
-from slurm.scripts import FIXED, JOB, PYTHON, RIG, eerl_run, leftovers, read_run, run_job, touched_gpus
+from slurm.scripts import (
+    FIXED,
+    GOVERNOR,
+    JOB,
+    PYTHON,
+    RIG,
+    eerl_run,
+    leftovers,
+    read_run,
+    run_job,
+    touched_gpus,
+)
 
 pytestmark = pytest.mark.slurm
 
@@ -126,6 +138,28 @@ def test_a_launcher_in_every_task(cluster: Cluster) -> None:
     assert energy_j <= (after - before) * 1.02
     assert energy_j / covered == pytest.approx(after - before, rel=0.15)
     assert len({call.pid for call in stub.setter_calls()}) == 1
+    assert leftovers(cluster) == []
+
+
+@pytest.mark.parametrize("pause_s", [0, 4])
+def test_a_launcher_in_two_steps_of_one_job(cluster: Cluster, pause_s: int) -> None:
+    """E03: two steps on two nodes start eerl-run, at once or one later: each GPU counts once, which is said."""
+    step = f"srun -N1 -n1 --overlap --gres=gpu:2 {eerl_run(cluster, SHORT, policy=GOVERNOR)}".replace
+    script = f"{step('-N1', '-N1 -w n1')} & sleep {pause_s}\n{step('-N1', '-N1 -w n2')} & wait"
+
+    job = cluster.run(script, "-w", "n1,n2", "-N2", "--gres=gpu:2", "--eerl")
+
+    folders = sorted(cluster.work.glob(f"eerl-{job.job_id}*"))
+    reports = [json.loads((folder / "report.json").read_text()) for folder in folders]
+    counted = [gpu["uuid"] for report in reports for gpu in report["gpus"] if gpu["energy_j"] is not None]
+    own = {uuid for name in ("n1", "n2") for uuid in cluster.node(name).stub.uuids()[:2]}
+    assert job.output.count("update 3\n") == 2
+    assert sorted(counted) == sorted(own), [path.name for path in folders]
+    assert "another eerl-run of this job" in job.errors
+    if pause_s:
+        assert len(folders) == 1 and "counts none" in job.errors
+    else:
+        assert len(folders) == len(reports) <= 2
     assert leftovers(cluster) == []
 
 
