@@ -13,8 +13,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from eerl_launch.curve import MAX_GAP_S
 from eerl_launch.devices.base import GpuSample
-from eerl_launch.meter import MAX_GAP_S, Meter
+from eerl_launch.meter import Meter
 from eerl_launch.meter import Notice as Notice
 from eerl_launch.power_watch import PowerWatch
 
@@ -130,11 +131,13 @@ class _Sums:
 class NodeEnergy:
     """The samples of one node: a meter for each of its GPUs, and running sums of what they were doing."""
 
-    def __init__(self, node: str, uuids: Sequence[str], time_scale: float = 1.0) -> None:
+    def __init__(
+        self, node: str, uuids: Sequence[str], time_scale: float = 1.0, counter_period_s: float = 0.0
+    ) -> None:
         self.node = node
         self.max_gap_s = MAX_GAP_S * time_scale
         self.uuids = tuple(uuids)
-        self.meters = {uuid: Meter(uuid, self.max_gap_s) for uuid in self.uuids}
+        self.meters = {uuid: Meter(uuid, self.max_gap_s, counter_period_s) for uuid in self.uuids}
         self.powers = {uuid: PowerWatch(uuid, self.max_gap_s) for uuid in self.uuids}
         self._last_t_s = float("-inf")
         self._groups = [_Sums(self.uuids)]
@@ -201,6 +204,17 @@ class NodeEnergy:
             result[uuid] = None if begin_j is None or end_j is None else max(0.0, end_j - begin_j)
         return result
 
+    def edge_error_j(self, t_s: float, uuids: frozenset[str] | None) -> float | None:
+        """How far the joules of these GPUs (None: all) may be off at an instant; None when that is not known."""
+        total_j = 0.0
+        for uuid, meter in self.meters.items():
+            if uuids is None or uuid in uuids:
+                edge = meter.curve.edge(t_s)
+                if edge is None or edge.error_j is None or meter.estimating:
+                    return None
+                total_j += edge.error_j
+        return total_j
+
     def add_statistics(
         self, total: list[float], begin_s: float, end_s: float, uuids: frozenset[str] | None
     ) -> None:
@@ -229,6 +243,19 @@ class Allocation:
         for node in self.nodes.values():
             result |= node.between_j(begin_s, end_s)
         return result
+
+    def error_j(
+        self, intervals: Sequence[tuple[float, float]], uuids: frozenset[str] | None = None
+    ) -> float | None:
+        """How far the joules of these GPUs over the intervals may be off, edge by edge; None when not known."""
+        total_j = 0.0
+        for t_s in (t_s for interval in intervals for t_s in interval):
+            for node in self.nodes.values():
+                error_j = node.edge_error_j(t_s, uuids)
+                if error_j is None:
+                    return None
+                total_j += error_j
+        return total_j
 
     def cumulative_j(self) -> dict[str, float | None]:
         """Joules of every GPU since its first sample."""

@@ -28,8 +28,9 @@ reason is not plain. The events, in the order in which a run writes them:
     governor), ``latency_s, gpus_set, failures`` (list of ``node, uuid, code, text``).
 ``phase``
     ``update, phase`` (``a/b`` is subphase b of a), ``pool`` (separate pools: whose phase it is alone, else
-    null), ``begin_s, end_s, elapsed_s, energy_j, energy_reason, gpu_energy_j, requested_mhz, achieved_mhz,
-    busy_fraction, capped_fraction, exclusive`` (true: part of the disjoint partition of its update),
+    null), ``begin_s, end_s, elapsed_s, energy_j, energy_error_j`` (how far its edges may be off), ``energy_reason,
+    gpu_energy_j, requested_mhz, achieved_mhz, busy_fraction, capped_fraction, exclusive`` (true: part of the
+    disjoint partition of its update),
     ``complete`` (false: its end was never marked).
     A phase that ran several times in an update has several lines; more than 50 are summed up in one, with
     their number in ``intervals`` and ``elapsed_s`` less than ``end_s - begin_s``. ``energy_reason`` beside a

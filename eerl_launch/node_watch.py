@@ -12,6 +12,7 @@ from typing import Any
 
 from eerl_launch import agents_start
 from eerl_launch.channel import Message
+from eerl_launch.curve import COUNTER_PERIOD_S
 from eerl_launch.energy import Allocation, NodeEnergy, Notice
 from eerl_launch.nodes import SILENCE_S, Link, Node, Nodes
 from eerl_launch.orders import Orders
@@ -200,7 +201,9 @@ class NodeWatch:
         node.state, node.reason, node.info = "joined", None, message
         node.supported_mhz = tuple(message["clocks"])
         uuids = [gpu["uuid"] for gpu in message["gpus"]]
-        node.energy = NodeEnergy(node.name, uuids, self._config["time_scale"])
+        # Simulated counters are exact at every reading.
+        period_s = 0.0 if message["source"] == "sim" else COUNTER_PERIOD_S
+        node.energy = NodeEnergy(node.name, uuids, self._config["time_scale"], period_s)
         self._energy.nodes[node.name] = node.energy
         self._voice.log("node", **node.public())
         for note in message.get("notes", []):

@@ -7,8 +7,9 @@ driver (C08); a clock or an energy from before such a change says little about t
 
 from __future__ import annotations
 
+from eerl_launch.curve import MAX_GAP_S
 from eerl_launch.devices.base import GpuSample
-from eerl_launch.meter import MAX_GAP_S, Notice
+from eerl_launch.meter import Notice
 
 #: Limits are whole watts or tenths of them; less is no change.
 _SAME_W = 1.0

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _SLOWED_FRACTION = 0.05
 #: Two publications of the energy counter (every 100 ms): a shorter stretch is told by its neighbours, not measured.
 RESOLUTION_S = 0.2
+#: Energy whose edges may be off by more than this share of it is called estimated.
+_COARSE = 0.25
 #: The driver's power is an average over about a second; stretches shorter than two of them show the one before.
 POWER_RESOLUTION_S = 2.0
 #: Runs of one phase in an update that get a ledger line each; more are summed up in one line.
@@ -36,6 +38,13 @@ def _total(energy_j: Mapping[str, float | None]) -> float | None:
     """Sum over all GPUs; None when one of them is unknown, or when there is none."""
     known = [value for value in energy_j.values() if value is not None]
     return sum(known) if known and len(known) == len(energy_j) else None
+
+
+def _coarse(energy_j: float, error_j: float | None) -> str | None:
+    """Why the energy of a phase is an estimate: its edges are uncertain by much of it."""
+    if error_j is None or error_j <= _COARSE * energy_j:
+        return None
+    return f"estimated: its edges are known to {error_j:.0f} J, as the counter is published every 100 ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +165,7 @@ class RecordBuilder:
     ) -> dict[str, Any]:
         by_gpu = self._joules(intervals, share.gpus)
         energy_j = _total(by_gpu) if all_nodes_measured else None
+        error_j = self._energy.error_j(intervals, share.gpus) if energy_j is not None else None
         statistics = self._energy.statistics(intervals, share.workers or share.gpus)
         event: dict[str, Any] = {
             "ev": "phase",
@@ -167,7 +177,8 @@ class RecordBuilder:
             "end_s": intervals[-1][1],
             "elapsed_s": seconds(intervals),
             "energy_j": energy_j,
-            "energy_reason": self._unresolved(intervals)
+            "energy_error_j": error_j,
+            "energy_reason": self._unresolved(intervals) or _coarse(energy_j, error_j)
             if energy_j is not None
             else self._why_unknown(by_gpu, all_nodes_measured),
             "gpu_energy_j": by_gpu,

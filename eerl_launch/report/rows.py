@@ -27,6 +27,7 @@ class PhaseRow:
     energy_j: float | None = None
     gpus_energy_j: float | None = None
     energy_reason: str | None = None
+    energy_error_j: float | None = None
     requested_mhz: float | None = None
     achieved_mhz: float | None = None
     busy_fraction: float | None = None

@@ -200,6 +200,7 @@ class _Reader:
             elapsed_s=number(event.get("elapsed_s")),
             energy_j=number(event.get("energy_j")),
             energy_reason=text(event.get("energy_reason")),
+            energy_error_j=number(event.get("energy_error_j")),
             requested_mhz=number(event.get("requested_mhz")),
             achieved_mhz=number(event.get("achieved_mhz")),
             busy_fraction=number(event.get("busy_fraction")),

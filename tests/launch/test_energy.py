@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eerl_launch.curve import Curve
 from eerl_launch.devices.base import GpuSample
 from eerl_launch.energy import Allocation, NodeEnergy, Notice
-from eerl_launch.meter import Curve, Meter
+from eerl_launch.meter import Meter
 
 PERIOD_S = 0.2
 #: How often a driver publishes the counter.

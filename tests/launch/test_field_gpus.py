@@ -343,6 +343,5 @@ def test_what_waiting_for_the_other_role_costs(field: Field) -> None:
     true_j = [float(word) for word in done.output.split()]
     pools = {row["pool"]: row for row in done.report["pools"]}
     waiting_j = [pools[role]["other_phase_energy_j"] for role in ("generation", "training")]
-    # A counter is published every 100 ms: at each edge a tenth of a second of full power may fall to either side.
-    assert waiting_j == pytest.approx(true_j, rel=0.12)
+    assert waiting_j == pytest.approx(true_j, rel=0.05)
     assert all(pools[role]["own_phase_energy_j"] > 2 * pools[role]["other_phase_energy_j"] for role in pools)
