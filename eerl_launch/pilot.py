@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from eerl_launch import clock_wishes
 from eerl_launch.arrangement import Arrangement
 from eerl_launch.clock_maps import clock_map
 from eerl_launch.energy import Allocation
@@ -207,6 +208,9 @@ class Pilot:
         )
         controller = Controller(made, mode, grid, seed=0)
         self._voice.log("plan", **plan_fields(controller, controller.plan))
+        found = clock_wishes.remarks(self._policy, clocks, controller.plan)
+        if found:
+            self._voice.say_once("wishes", f"policy: {'; '.join(found)}")
         return controller
 
     # -- updates --------------------------------------------------------------------------------------------

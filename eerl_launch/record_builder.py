@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from eerl_launch.arrangement import Arrangement
 from eerl_launch.energy import Allocation
 from eerl_launch.history import History
-from eerl_launch.modes import POOL_PHASES, REFIT, Mode
+from eerl_launch.modes import POOL_PHASES, REFIT, VISITING_PHASES, Mode
 from eerl_launch.occurrences import Interval, Occurrence, top_level, union
-from eerl_launch.phase_shares import Share, remainder, seconds, shares
+from eerl_launch.phase_shares import Share, remainder, seconds, shares, visits
 from eerl_launch.pools import ALL
 from eerl_launch.updates import Update
 
 if TYPE_CHECKING:
-    from eerl_controller.records import PoolRecord, UpdateRecord
+    from eerl_controller.records import PhaseRecord, PoolRecord, UpdateRecord
 
 #: An update in which heat or hardware held this share of samples down tells nothing about our clocks.
 _SLOWED_FRACTION = 0.05
@@ -213,7 +213,7 @@ class RecordBuilder:
         remaining_s: float | None,
     ) -> Built:
         """The record of a closed update; ``number`` grows by one an update, whatever the trainer's label."""
-        from eerl_controller.records import PhaseRecord, UpdateRecord
+        from eerl_controller.records import UpdateRecord
 
         begin_s, end_s = update.begin_s, update.end_s if update.end_s is not None else update.begin_s
         found = self._shares(update.occurrences, begin_s, end_s)
@@ -224,25 +224,22 @@ class RecordBuilder:
             for phase, share in found.items()
         }
         statistics = self._energy.statistics([(begin_s, end_s)])
-        flags = set(extra_flags) | {name for name in ("validation", "checkpoint") if name in found}
+        flags = set(extra_flags) | {name for name in VISITING_PHASES if name in found}
         if energy_j is None:
             flags.add("partial_energy")
         if (statistics.slowed_fraction or 0.0) > _SLOWED_FRACTION:
             flags.add("hardware_slowdown")
-        plan_id, alone = self._plans.only(begin_s, end_s)
+        plan_id, only = self._plans.only(begin_s, end_s)
+        alone = visits(found)
         self._plans_at_begin.append(self._plans.at(begin_s))
         pools, waits = self._pools(found, begin_s, end_s, all_nodes_measured=all_nodes_measured)
         record = UpdateRecord(
             update=number,
-            plan_id=plan_id if alone else None,
+            plan_id=plan_id if only else None,
             elapsed_s=end_s - begin_s if end_s > begin_s else None,
             energy_j=energy_j,
             phases={
-                phase: PhaseRecord(
-                    elapsed_s=seconds(share.intervals),
-                    # A stretch below the counter's resolution is never handed on as "costs nothing".
-                    energy_j=None if self._unresolved(share.intervals) else phase_j[phase],
-                )
+                phase: self._phase_record(share, alone.get(phase, share.intervals), all_nodes_measured)
                 for phase, share in found.items()
             },
             pools=pools,
@@ -269,6 +266,17 @@ class RecordBuilder:
             update.occurrences, update.label, begin_s, end_s, all_nodes_measured=all_nodes_measured
         )
         return Built(record, events, by_gpu, unattributed, waits)
+
+    def _phase_record(self, share: Share, intervals: list[Interval], all_nodes_measured: bool) -> PhaseRecord:
+        """A phase for the controller: over its own intervals, those of a visitor over what it added to the update."""
+        from eerl_controller.records import PhaseRecord
+
+        # A stretch below the counter's resolution is never handed on as "costs nothing".
+        known = all_nodes_measured and not (intervals and self._unresolved(intervals))
+        return PhaseRecord(
+            elapsed_s=seconds(intervals),
+            energy_j=(_total(self._joules(intervals, share.gpus)) if intervals else 0.0) if known else None,
+        )
 
     def _pools(
         self, found: Mapping[str, Share], begin_s: float, end_s: float, *, all_nodes_measured: bool
@@ -312,6 +320,7 @@ class RecordBuilder:
         arrangement = self._arrangement
         if not arrangement.separate or not arrangement.mode.asynchronous or end_s <= begin_s:
             return {}
+        visited = any(phase in found for phase in VISITING_PHASES)
         result: dict[str, float | None] = {}
         for role, names in POOL_PHASES.items():
             own = union(interval for name in names if name in found for interval in found[name].intervals)
@@ -326,7 +335,8 @@ class RecordBuilder:
                     for o in update.occurrences
                     if o.phase in names and (o.end_s is None or o.end_s >= begin_s)
                 ]
-                arrived = bool(ran) and all(o.complete for o in ran)
+                # With a visitor, before or after the meeting, arrivals say nothing of the pools' own work.
+                arrived = bool(ran) and all(o.complete for o in ran) and not visited
                 result[f"{role}_arrival_s"] = (
                     max(min(o.end_s or end_s, end_s) for o in ran) - begin_s if arrived else None
                 )
