@@ -248,7 +248,7 @@ class Session:
         if edge.begins or self.arrangement.mode.separate:
             self.orders.apply(edge.phase)
         if edge.begins and edge.phase == "training":
-            self.pilot.look_for_borders(self.tracker.current)
+            self.pilot.objections.look_for_borders(self.tracker.current)
         if edge.closed is not None:
             self.closed.append(Closed(edge.closed, now))
         if now >= self._timers["sample"]:  # too frequent readings come back empty
