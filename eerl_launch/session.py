@@ -50,8 +50,8 @@ from eerl_launch.updates import Edge, Update
 _TICK_PERIOD_S = 10.0
 #: A second reading after an edge: the counter is published every 100 ms, so this one is fresh.
 _SECOND_SAMPLE_S = 0.12
-#: A reading for the end of a phase comes this much after it, in wall seconds.
-_AFTER_END_S = 0.02
+#: A reading for the edge of a phase comes this much after it, in wall seconds.
+_AFTER_EDGE_S = 0.02
 #: An update waits this long for readings after its end before it is called partial.
 _ENERGY_PATIENCE_S = 3.0
 
@@ -232,8 +232,8 @@ class Session:
             self.closed.append(Closed(edge.closed, now))
         if now >= self._timers["sample"]:  # too frequent readings come back empty
             self._timers["sample"] = now + 0.1 / self.config["time_scale"]
-            # After an end another phase often begins at once, and its lock must not queue behind a reading.
-            self._samples_due.append(now if edge.begins else now + _AFTER_END_S / self.config["time_scale"])
+            # The lock of a phase that begins must not queue behind a reading.
+            self._samples_due.append(now + _AFTER_EDGE_S / self.config["time_scale"])
             if edge.opened is not None:
                 self._samples_due.append(now + _SECOND_SAMPLE_S)
 
