@@ -50,7 +50,9 @@ class Objections:
         if self._policy.policy == "governor":
             for node in self._nodes.by_name.values():
                 if node.state == "not_measured":
-                    self._voice.say_once("control", f"node {node.name} is not measured: {node.reason}")
+                    self._voice.say_once(
+                        f"node {node.name}", f"node {node.name} is not measured: {node.reason}"
+                    )
             return False
         if self._steering.off_reason is not None:
             return True
