@@ -9,6 +9,7 @@ readings are further apart than their age can explain, the two sides are continu
 
 from __future__ import annotations
 
+import math
 from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ class Curve:
         #: Edges asked for, until they are forgotten: what ends here and what begins here must have one value,
         #: though more is known of the time after it when the latter is asked for.
         self._asked: dict[float, Edge] = {}
+        self._asked_at: list[float] = []
 
     def __len__(self) -> int:
         return len(self._times)
@@ -87,8 +89,18 @@ class Curve:
                 return self._beyond(t_s)
             if (right == 0 and self._times[right] != t_s) or self._in_gap(t_s):
                 return None
-            known = self._asked[t_s] = self._between(max(right - 1, 0), right, t_s)
+            known = self._remember(t_s, self._between(max(right - 1, 0), right, t_s))
         return known
+
+    def _remember(self, t_s: float, edge: Edge) -> Edge:
+        """Keep an edge, not below one that is kept before it nor above one after it: joules never flow back."""
+        place = bisect_left(self._asked_at, t_s)
+        lowest = self._asked[self._asked_at[place - 1]].joules if place > 0 else -math.inf
+        highest = self._asked[self._asked_at[place]].joules if place < len(self._asked_at) else math.inf
+        kept = Edge(max(lowest, min(edge.joules, highest)), edge.error_j)
+        self._asked_at.insert(place, t_s)
+        self._asked[t_s] = kept
+        return kept
 
     def _beyond(self, t_s: float) -> Edge | None:
         """An instant that the newest reading may have seen, old as it may be: at the end of a run it is the last."""
@@ -99,7 +111,7 @@ class Curve:
         if power_w is None:
             return None
         joules = power_w * (t_s - self.last_t_s)
-        return Edge(self._joules[newest] + joules, self._age_s * power_w + joules)
+        return self._remember(t_s, Edge(self._joules[newest] + joules, self._age_s * power_w + joules))
 
     def _in_gap(self, t_s: float) -> bool:
         return any(begin_s < t_s < end_s for begin_s, end_s in self._gaps)
@@ -144,6 +156,7 @@ class Curve:
     def forget_before(self, t_s: float) -> None:
         """Drop what no instant at or after ``t_s`` needs: points further back than the slope at its left."""
         self._asked = {asked_s: edge for asked_s, edge in self._asked.items() if asked_s >= t_s}
+        self._asked_at = sorted(self._asked)
         keep = bisect_right(self._times, t_s) - 1
         if keep > 0:
             keep = bisect_right(self._times, self._times[keep] - _SLOPE_S) - 1

@@ -6,6 +6,8 @@ import random
 from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from eerl_launch.curve import COUNTER_PERIOD_S, Curve
 
@@ -77,6 +79,22 @@ def test_an_edge_has_one_value() -> None:
 
     assert first is not None
     assert curve.at(1.72) == first
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), age_s=st.sampled_from([0.0, 0.05]))
+def test_joules_never_flow_back(data: st.DataObject, age_s: float) -> None:
+    """However readings come and whenever edges are asked for, a later one has no fewer joules than an earlier."""
+    curve, joules, asked = Curve(age_s=age_s), 0.0, {}
+    for i in range(30):
+        joules += data.draw(st.sampled_from([0.0, 20.0, 140.0, 300.0]))
+        curve.add(0.2 * i, joules)
+        for t_s in data.draw(st.lists(st.floats(0.0, 0.2 * i), max_size=3)):
+            if (found := curve.at(t_s)) is not None:
+                asked[t_s] = found
+
+    ordered = [asked[t_s] for t_s in sorted(asked)]
+    assert ordered == sorted(ordered)
 
 
 def test_the_newest_reading_tells_a_little_of_what_follows() -> None:
