@@ -60,7 +60,7 @@ class Controller:
         self.seed = seed
         self._references = References(mode, settings.for_mode(mode).reference_window)
         self._strategy = _strategy(settings, mode, grid, self._references)
-        self._saving = RunningSaving()
+        self._saving = RunningSaving(mode, grid.governor_mhz)
         self._seen = 0
         self._last_update: int | None = None
         self._last_plan_id: int | None = None
@@ -78,7 +78,9 @@ class Controller:
 
     @property
     def saving(self) -> Estimate | None:
-        """The run so far against the governor, search included; None before clocks were ever lowered."""
+        """The run so far against the governor, search included; None before clocks were ever lowered, or with too few
+        governor updates. Worked out when asked for.
+        """
         return self._saving.estimate
 
     def summary(self) -> str:
@@ -107,24 +109,9 @@ class Controller:
         self._references.age_updates += 1 + lost
         if evidence.is_reference and evidence.observation is not None:
             self._references.add(evidence.observation)
-        self._saving.add(record, self._claim(evidence))
+        self._saving.add(record, evidence.pair)
         self._strategy.observe(evidence)
         return self.plan
-
-    def _claim(self, evidence: Evidence) -> GovernorPrediction | None:
-        """What the running estimate may compare this update with; None when it is the governor's or unexplained."""
-        model, record, pair = self._references.model, evidence.record, evidence.pair
-        if model is None or not record.valid_tokens or (pair is not None and pair.is_governor):
-            return None
-        if record.flags & {"hardware_slowdown", "operator_hold"}:
-            # A hot GPU would have slowed the governor too, and under an operator's hold it is the governor.
-            return None
-        lowest_mhz = self.grid.supported_mhz[0]
-        clocks = (
-            [self.grid.governor_mhz if mhz is None else mhz for mhz in pair.phases] if pair else [lowest_mhz]
-        )
-        slowdown = max(self.grid.governor_mhz / min(clocks), 1.0)
-        return None if model.slower_than_clocks_explain(record, slowdown) else model.predict(record)
 
     def _check(self, record: UpdateRecord) -> None:
         if not isinstance(record, UpdateRecord):

@@ -36,6 +36,8 @@ class Entry:
     blame: float
     elapsed_s: float
     energy_j: float | None
+    #: How many like updates in a row this one stands for, with their means.
+    updates: int
     own_s: float
     own_j: float | None
     phases: Mapping[str, tuple[float, float | None]]
@@ -60,6 +62,7 @@ class Entry:
             self.blame,
             self.elapsed_s,
             self.energy_j,
+            self.updates,
             self.own_s,
             self.own_j,
             {name: list(values) for name, values in self.phases.items()},
@@ -72,7 +75,7 @@ class Entry:
     @classmethod
     def from_list(cls, values: list[Any]) -> Entry:
         """What :meth:`to_list` wrote."""
-        place, pair, evidence, mixed, blame, elapsed_s, energy_j, own_s, own_j, *rest = values
+        place, pair, evidence, mixed, blame, elapsed_s, energy_j, updates, own_s, own_j, *rest = values
         phases, counts, arrivals, before, validation = rest
         return cls(
             place,
@@ -82,6 +85,7 @@ class Entry:
             blame,
             elapsed_s,
             energy_j,
+            updates,
             own_s,
             own_j,
             {name: (pair[0], pair[1]) for name, pair in phases.items()},
@@ -130,6 +134,7 @@ class Reader:
             blame=0.0 if observation is None else _blame(record, known),
             elapsed_s=float(record.elapsed_s),
             energy_j=None if partial or record.energy_j is None else float(record.energy_j),
+            updates=1,
             own_s=observation.elapsed_s if observation else float(record.elapsed_s),
             own_j=observation.energy_j if observation else None,
             phases=observation.phases if observation else {},

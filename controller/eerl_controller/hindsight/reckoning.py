@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as student
 
 from eerl_controller.hindsight.entries import Entry, with_idle
 from eerl_controller.hindsight.parts import (
     GENERATING,
     LEAST_SHARE,
+    Key,
     Part,
     Plan,
     generating_joules,
@@ -33,6 +33,8 @@ from eerl_controller.records import ExecutionMode
 #: An update longer than its fit by more than 3.5 robust standard deviations (Iglewicz and Hoaglin), and by 5 %, waited
 #: for something that no clock moves: nothing is claimed for the excess.
 STRAGGLER_SD, STRAGGLER_FLOOR = 3.5, 0.05
+#: Until it is reckoned with, a later update is taken to be a straggler beyond this many times the longest claimed.
+STRAGGLER_ROOM = 1.05
 #: Elasticity of time, all counts together: more tokens take more time, nearly in proportion. Watts hardly follow them.
 TIME_ELASTICITY = 0.8
 #: Generation must be known in so many updates, as a fraction, to tell of validation.
@@ -68,9 +70,12 @@ class Reckoning:
         self.entries = entries = with_idle(entries)
         self._top_mhz = top_mhz
         self._claimed = np.array([entry.claimed for entry in entries])
+        #: Stragglers under lowered clocks, and their seconds and joules beyond what work and clocks explain.
         self.straggling = np.zeros(len(entries), dtype=bool)
+        self.excess_s, self.excess_j = np.zeros(len(entries)), np.zeros(len(entries))
         self._series: list[Series] = []
-        plan = plan_of(entries, mode)
+        self._keys: list[dict[Key, float]] = []
+        self.plan = plan = plan_of(entries, mode)
         self._overlapping = plan.overlapping
         self._shares = self._follow(plan)
         self._whole = self._follow_whole(plan) if plan.joules is None else None
@@ -100,7 +105,10 @@ class Reckoning:
                 if power is not None:
                     # While something hangs the GPUs wait: what is left is work at the usual watts.
                     usual_j = raw_s * cut * np.exp(self._series[power].fitted)
-                    raw_j = np.where(cut < 1.0, np.minimum(raw_j, usual_j), raw_j)
+                    kept_j = np.where(cut < 1.0, np.minimum(raw_j, usual_j), raw_j)
+                    self.excess_j += raw_j - kept_j
+                    raw_j = kept_j
+            self.excess_s += raw_s * (1.0 - cut)
             shares.append(Share(raw_s * cut * self._claimed, raw_j * self._claimed, time, power))
         return shares
 
@@ -125,6 +133,8 @@ class Reckoning:
         rows, keys = rows_of(self.entries, part, values)
         series = Series(rows, len(keys), likeness(keys, part, self._top_mhz), elasticity)
         self._series.append(series)
+        at = {int(group): float(effect) for group, effect in zip(rows.group, series.effect, strict=True)}
+        self._keys.append({key: at[number] for number, key in enumerate(keys)})
         return series
 
     def _follow_whole(self, plan: Plan) -> Share | None:
@@ -210,13 +220,43 @@ class Reckoning:
             found[whole.power] -= whole.joules * self._whole_ratio() * np.exp(-self._effect(whole.power))
         return found
 
+    def price(self, entry: Entry) -> tuple[float, float | None]:
+        """Governor seconds and joules of an update that came later, by what its clocks did before; 0 if never used."""
+        blame = entry.claimed
+        found, joules = self.plan.seconds(entry), self.plan.joules(entry) if self.plan.joules else None
+        if not blame or found is None:
+            return entry.elapsed_s, entry.energy_j
+        slow, cheap, cut = [], [], []
+        for axis, (part, share) in enumerate(zip(self.plan.parts, self._shares, strict=True)):
+            slow.append(self._known(share.time, part, entry))
+            cheap.append(slow[-1] + self._known(share.power, self.plan.powered[min(axis, len(self.plan.powered) - 1)], entry))
+            cut.append(min(found[axis], STRAGGLER_ROOM * float(share.seconds.max())) * blame)
+        more_s, first = 0.0, 0
+        if self._overlapping:
+            first, more_s = 2, max(cut[i] * math.exp(-slow[i]) for i in (0, 1)) - max(cut[:2])
+        more_s += sum(value * math.expm1(-effect) for value, effect in zip(cut[first:], slow[first:], strict=True))
+        if entry.energy_j is None or entry.own_j is None:
+            return entry.elapsed_s + more_s, None
+        if self._whole is not None:
+            power = self._known(self._whole.power, self.plan.powered[0], entry)
+            ratio = (1.0 + more_s / entry.own_s) * math.exp(-power) - 1.0
+            return entry.elapsed_s + more_s, entry.energy_j + blame * entry.own_j * ratio
+        more_j = 0.0
+        for axis, value in enumerate(joules or ()):
+            more_j += value * cut[axis] / max(found[axis], 1e-9) * math.expm1(-cheap[axis])
+        return entry.elapsed_s + more_s, entry.energy_j + more_j
+
+    def _known(self, number: int | None, part: Part, entry: Entry) -> float:
+        key = tuple(entry.pair[axis] for axis in part.clocks)
+        return 0.0 if number is None else self._keys[number].get(key, 0.0)
+
     # -- totals --------------------------------------------------------------------------------------------------
 
-    def totals(self, stretches: Sequence[Sequence[int]], *, energy: bool) -> list[Total]:
-        """Governor totals over each stretch (indices of entries whose energy is known, if that is asked for)."""
-        wanted = np.zeros((len(stretches), len(self.entries)))
-        for row, members in enumerate(stretches):
-            wanted[row, list(members)] = 1.0
+    def totals(self, wanted: Array, *, energy: bool) -> list[Total]:
+        """Governor totals over stretches: rows of how many updates each entry stands for in it, 0 for none.
+
+        Where joules are asked for, entries of unknown energy must stand for none.
+        """
         values = np.nan_to_num(self.governor_j if energy else self.governor_s)
         used, spreads = [], []
         for number, gradient in self._gradients(energy=energy).items():
@@ -236,10 +276,16 @@ class Reckoning:
         hot = np.array([entry.claimed not in (0.0, 1.0) for entry in self.entries])
         added = np.nan_to_num(self._added_j() if energy else self._added_s())
         errors = np.sqrt(variance + (wanted @ (hot * added)) ** 2 / 3.0)
-        point = float(student.ppf(0.975, max(min(series.freedom for series in used), 3)))
+        point = student_point(min(series.freedom for series in used))
         return [
             Total(float(value), float(error), point) for value, error in zip(wanted @ values, errors, strict=True)
         ]
+
+
+def student_point(freedom: int) -> float:
+    """Student's 97.5 % point by Cornish and Fisher's expansion."""
+    spare = max(freedom, 3)
+    return 1.96 + 2.37 / spare + 2.82 / spare**2
 
 
 def _plain(values: Sequence[float | None]) -> Array:
