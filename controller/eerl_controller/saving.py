@@ -84,17 +84,17 @@ class RunningSaving:
         if not self._lowered or self._references < MIN_REFERENCES:
             return None
         reckoning = self._reckoning()
+        entries = self._history.entries
+        found = [(reckoning.governor_s, reckoning.governor_j)]
+        later = entries[len(reckoning.entries) :]
+        if later:
+            found.append(reckoning.price(later))
         elapsed_s = governor_s = energy_j = governor_j = 0.0
-        at = len(reckoning.entries)
-        for i, entry in enumerate(self._history.entries):
-            if i < at:
-                seconds, joules = float(reckoning.governor_s[i]), float(reckoning.governor_j[i])
-            else:
-                seconds, found = reckoning.price(entry)
-                joules = found or 0.0
+        pairs = [pair for seconds, joules in found for pair in zip(seconds.tolist(), joules.tolist(), strict=True)]
+        for entry, (seconds, joules) in zip(entries, pairs, strict=True):
             elapsed_s += entry.updates * entry.elapsed_s
             governor_s += entry.updates * seconds
-            if entry.energy_j is not None and (i < at or found is not None):
+            if entry.energy_j is not None:
                 energy_j += entry.updates * entry.energy_j
                 governor_j += entry.updates * joules
         return Estimate(

@@ -155,7 +155,7 @@ def _predict(works: Sequence[Work], history: History, reckoning: Reckoning, resu
             work.governor_elapsed_s *= float(reckoning.governor_s[i]) / entry.elapsed_s
             if entry.energy_j is not None and math.isfinite(reckoning.governor_j[i]):
                 work.governor_energy_j *= float(reckoning.governor_j[i]) / entry.energy_j
-            if reckoning.straggling[i]:
+            if work.row.governor is not True:
                 work.excess_s, work.excess_j = float(reckoning.excess_s[i]), float(reckoning.excess_j[i])
         result.predictions[work.row.index] = (work.governor_elapsed_s, work.governor_energy_j)
 

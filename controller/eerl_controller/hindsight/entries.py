@@ -43,6 +43,8 @@ class Entry:
     phases: Mapping[str, tuple[float, float | None]]
     counts: Mapping[str, float]
     arrivals_s: tuple[float, float] | None
+    #: Joules of either pool, generation first, where pools are told apart.
+    pools_j: tuple[float, float] | None
     before_valid: float | None
     #: Validation runs under generation's clock (contract 3.7): its seconds, and joules where known.
     validation: tuple[float, float | None]
@@ -68,6 +70,7 @@ class Entry:
             {name: list(values) for name, values in self.phases.items()},
             dict(self.counts),
             list(self.arrivals_s) if self.arrivals_s else None,
+            list(self.pools_j) if self.pools_j else None,
             self.before_valid,
             list(self.validation),
         ]
@@ -76,7 +79,7 @@ class Entry:
     def from_list(cls, values: list[Any]) -> Entry:
         """What :meth:`to_list` wrote."""
         place, pair, evidence, mixed, blame, elapsed_s, energy_j, updates, own_s, own_j, *rest = values
-        phases, counts, arrivals, before, validation = rest
+        phases, counts, arrivals, pools, before, validation = rest
         return cls(
             place,
             Pair(*pair),
@@ -91,6 +94,7 @@ class Entry:
             {name: (pair[0], pair[1]) for name, pair in phases.items()},
             counts,
             (arrivals[0], arrivals[1]) if arrivals else None,
+            (pools[0], pools[1]) if pools else None,
             before,
             (validation[0], validation[1]),
         )
@@ -140,6 +144,7 @@ class Reader:
             phases=observation.phases if observation else {},
             counts=observation.counts if observation else {},
             arrivals_s=observation.arrivals_s if observation else None,
+            pools_j=None if partial else _pools_j(record),
             before_valid=before,
             validation=phase_totals(record).get("validation", (0.0, None)),
         )
@@ -176,6 +181,12 @@ def requested(record: UpdateRecord) -> Pair:
     found = [record.pools.get(name) for name in ("generation", "training")]
     mhz = [pool.requested_mhz if pool is not None else None for pool in found]
     return Pair(mhz[0], mhz[1]) if any(mhz) else GOVERNOR
+
+
+def _pools_j(record: UpdateRecord) -> tuple[float, float] | None:
+    found = [record.pools.get(name) for name in ("generation", "training")]
+    joules = [pool.energy_j if pool is not None else None for pool in found]
+    return None if joules[0] is None or joules[1] is None else (float(joules[0]), float(joules[1]))
 
 
 def _blame(record: UpdateRecord, pair: Pair) -> float:

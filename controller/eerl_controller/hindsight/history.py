@@ -73,6 +73,7 @@ def alike(one: Entry, other: Entry) -> bool:
             item.energy_j is None,
             item.own_j is None,
             item.arrivals_s is None,
+            item.pools_j is None,
             item.before_valid is None,
             item.validation[1] is None,
             set(item.phases),
@@ -94,7 +95,9 @@ def merged(one: Entry, other: Entry) -> Entry:
     def known(a: float | None, b: float | None) -> float | None:
         return None if a is None or b is None else mean(a, b)
 
-    arrivals = [mean(a, b) for a, b in zip(one.arrivals_s or (), other.arrivals_s or (), strict=True)]
+    def pair(a: tuple[float, float] | None, b: tuple[float, float] | None) -> tuple[float, float] | None:
+        return None if a is None or b is None else (mean(a[0], b[0]), mean(a[1], b[1]))
+
     return Entry(
         place=mean(one.place, other.place),
         pair=one.pair,
@@ -111,7 +114,8 @@ def merged(one: Entry, other: Entry) -> Entry:
             for name, (seconds, joules) in one.phases.items()
         },
         counts={name: mean(value, other.counts[name]) for name, value in one.counts.items()},
-        arrivals_s=(arrivals[0], arrivals[1]) if arrivals else None,
+        arrivals_s=pair(one.arrivals_s, other.arrivals_s),
+        pools_j=pair(one.pools_j, other.pools_j),
         before_valid=known(one.before_valid, other.before_valid),
         validation=(
             mean(one.validation[0], other.validation[0]),
