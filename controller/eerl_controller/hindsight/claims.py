@@ -56,6 +56,8 @@ class Claims:
     """The updates' seconds and joules by part. ``slots`` are the quantities whose effects are wanted."""
 
     slots: tuple[Slot, ...] = ()
+    #: The part that validation is like.
+    generating = "generation"
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.entries = entries
@@ -98,16 +100,15 @@ class Claims:
         return self.elapsed_s + self.blame * more_s, self.energy_j + self.blame * more_j
 
     def _names(self) -> list[str]:
-        return [f"{name} {unit}" for name in (*_NAMES, "rest", "update") for unit in ("s", "w")] + [
-            f"{name} wait w" for name in _NAMES
-        ]
+        parts = (*_NAMES, "rest", "update", *(f"{name} {what}" for name in _NAMES for what in ("busy", "wait")))
+        return [f"{part} {unit}" for part in parts for unit in ("s", "w")]
 
     def _added(self, effects: Effects) -> tuple[Array, Array]:
         raise NotImplementedError
 
     def _visit(self, effects: Effects) -> tuple[Array, Array]:
         """What validation would have taken more."""
-        time, power = effects["generation s"], effects["generation w"]
+        time, power = (effects[f"{self.generating} {unit}"] for unit in ("s", "w"))
         return self._valid_s * np.expm1(-time), self._valid_j * np.expm1(-time - power)
 
 
@@ -143,6 +144,8 @@ class InTurn(Claims):
 class Overlapping(Claims):
     """Pools side by side, meeting at a rendezvous (``meeting``) or not; ``pooled``: their joules are told apart."""
 
+    generating = "generation busy"
+
     def __init__(self, entries: Sequence[Entry], *, meeting: bool, pooled: bool) -> None:
         super().__init__(entries)
         self._meeting, self._pooled = meeting, pooled
@@ -158,7 +161,6 @@ class Overlapping(Claims):
         else:
             self.seconds["update"] = self._own_s
             slots.append(Slot("update s", _WORK["in-flight"], _ALL))
-        self._busy_s = [_array([busy_s(entry, axis) for entry in entries]) for axis in (0, 1)]
         if pooled:
             self._add_pools(slots)
         else:
@@ -168,26 +170,19 @@ class Overlapping(Claims):
         self.slots = tuple(slots)
 
     def _add_pools(self, slots: list[Slot]) -> None:
+        """Busy seconds are not arrivals: a reward may come before training, and no clock moves it."""
         for axis, name in enumerate(_NAMES):
-            if not self._meeting:
-                self.seconds[name] = self._busy_s[axis]
-                slots.append(Slot(f"{name} s", _WORK[name][:1], (axis,)))
             own_j = _array([busy_j(entry, axis) for entry in self.entries])
             pool_j = _array([item.pools_j[axis] if item.pools_j else None for item in self.entries])
             visit_s, visit_j = (self._valid_s, self._valid_j) if axis == 0 else (0.0, 0.0)
             known = (pool_j > 0.0) & (own_j > 0.0)
-            self.joules[name] = np.where(known, own_j, 0.0)
-            self.seconds[f"{name} wait"] = np.maximum(self.elapsed_s - self._busy_s[axis] - visit_s, 0.0)
-            self.joules[f"{name} wait"] = np.where(known, np.maximum(pool_j - own_j - visit_j, 0.0), 0.0)
-            slots += [Slot(f"{name} w", (), (axis,)), Slot(f"{name} wait w", (), (axis, 2))]
-
-    def values(self, slot: Slot) -> list[float | None]:
-        """As always; watts are those of busy seconds, which end before the arrival does."""
-        for axis, name in enumerate(_NAMES):
-            if slot.name == f"{name} w":
-                pairs = zip(self.joules[name].tolist(), self._busy_s[axis].tolist(), strict=True)
-                return [j / s if s >= LEAST and j >= LEAST else None for j, s in pairs]
-        return super().values(slot)
+            busy, wait = f"{name} busy", f"{name} wait"
+            self.seconds[busy] = _array([busy_s(entry, axis) for entry in self.entries])
+            self.joules[busy] = np.where(known, own_j, 0.0)
+            self.seconds[wait] = np.maximum(self.elapsed_s - self.seconds[busy] - visit_s, 0.0)
+            self.joules[wait] = np.where(known, np.maximum(pool_j - own_j - visit_j, 0.0), 0.0)
+            work = _WORK[name][: 2 - axis] if self._meeting else _WORK[name][:1]
+            slots += [Slot(f"{busy} s", work, (axis,)), Slot(f"{busy} w", (), (axis,)), Slot(f"{wait} w", (), (axis, 2))]
 
     def _added(self, effects: Effects) -> tuple[Array, Array]:
         visit_s, visit_j = self._visit(effects)
@@ -204,11 +199,11 @@ class Overlapping(Claims):
         more_s = more_s + visit_s
         more_j = visit_j
         for axis, name in enumerate(_NAMES):
-            time, power, waiting = (effects[f"{name} {what}"] for what in ("s", "w", "wait w"))
-            shorter_s = self._busy_s[axis] * np.expm1(-time) + (visit_s if axis == 0 else 0.0)
+            time, power, waiting = (effects[f"{name} {what}"] for what in ("busy s", "busy w", "wait w"))
+            shorter_s = self.seconds[f"{name} busy"] * np.expm1(-time) + (visit_s if axis == 0 else 0.0)
             wait_s, wait_j = self.seconds[f"{name} wait"], self.joules[f"{name} wait"]
             waits = np.maximum(wait_s + more_s - shorter_s, 0.0) / np.maximum(wait_s, LEAST)
-            more_j = more_j + self.joules[name] * np.expm1(-time - power)
+            more_j = more_j + self.joules[f"{name} busy"] * np.expm1(-time - power)
             more_j = more_j + np.where(wait_s > LEAST, wait_j * (waits * np.exp(-waiting) - 1.0), 0.0)
         return more_s, more_j
 
