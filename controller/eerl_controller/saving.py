@@ -60,7 +60,11 @@ class RunningSaving:
         self._lowered += not entry.pair.is_governor
         self._references += entry.evidence and entry.pair.is_governor
         count = self._history.taken
-        if count >= (1.0 + GROWTH) * self._reckoned or record.remaining_updates == 0 or self._history.stride != before:
+        if (
+            count >= (1.0 + GROWTH) * self._reckoned
+            or record.remaining_updates == 0
+            or self._history.stride != before
+        ):
             self._reckoned = count
 
     @property
@@ -75,7 +79,10 @@ class RunningSaving:
         if self._known[0] != self._reckoned or self._known[1] is None:
             from eerl_controller.hindsight.reckoning import Reckoning
 
-            self._known = self._reckoned, Reckoning(self._history.first(self._reckoned), self._mode, self._top_mhz)
+            self._known = (
+                self._reckoned,
+                Reckoning(self._history.first(self._reckoned), self._mode, self._top_mhz),
+            )
         found = self._known[1]
         assert found is not None
         return found
@@ -90,7 +97,9 @@ class RunningSaving:
         if later:
             found.append(reckoning.price(later))
         elapsed_s = governor_s = energy_j = governor_j = 0.0
-        pairs = [pair for seconds, joules in found for pair in zip(seconds.tolist(), joules.tolist(), strict=True)]
+        pairs = [
+            pair for seconds, joules in found for pair in zip(seconds.tolist(), joules.tolist(), strict=True)
+        ]
         for entry, (seconds, joules) in zip(entries, pairs, strict=True):
             elapsed_s += entry.updates * entry.elapsed_s
             governor_s += entry.updates * seconds

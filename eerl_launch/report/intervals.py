@@ -79,7 +79,8 @@ def make_interval(name: str, works: Sequence[Work], *, all_claimed: bool = False
         training_mhz=training_mhz,
         clocks_vary=most < len(works),
         measured_energy_j=sum(work.energy_j for work in works),
-        governor_energy_j=sum(work.governor_energy_j for work in works) - sum(work.excess_j for work in blamed),
+        governor_energy_j=sum(work.governor_energy_j for work in works)
+        - sum(work.excess_j for work in blamed),
         measured_s=sum(work.elapsed_s for work in works),
         governor_s=sum(work.governor_elapsed_s for work in works) - sum(work.excess_s for work in blamed),
         valid_tokens=sum(work.row.valid_tokens or 0.0 for work in works),

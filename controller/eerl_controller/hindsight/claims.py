@@ -100,7 +100,12 @@ class Claims:
         return self.elapsed_s + self.blame * more_s, self.energy_j + self.blame * more_j
 
     def _names(self) -> list[str]:
-        parts = (*_NAMES, "rest", "update", *(f"{name} {what}" for name in _NAMES for what in ("busy", "wait")))
+        parts = (
+            *_NAMES,
+            "rest",
+            "update",
+            *(f"{name} {what}" for name in _NAMES for what in ("busy", "wait")),
+        )
         return [f"{part} {unit}" for part in parts for unit in ("s", "w")]
 
     def _added(self, effects: Effects) -> tuple[Array, Array]:
@@ -153,7 +158,9 @@ class Overlapping(Claims):
         slots = []
         if meeting:
             for axis, name in enumerate(_NAMES):
-                self.seconds[name] = _array([item.arrivals_s[axis] if item.arrivals_s else None for item in entries])
+                self.seconds[name] = _array(
+                    [item.arrivals_s[axis] if item.arrivals_s else None for item in entries]
+                )
                 slots.append(Slot(f"{name} s", _WORK[name][: 2 - axis], (axis,)))
             later = np.maximum(self.seconds["generation"], self.seconds["training"])
             self.seconds["rest"] = np.where(later > 0.0, np.maximum(self._own_s - later, 0.0), 0.0)
@@ -182,7 +189,11 @@ class Overlapping(Claims):
             self.seconds[wait] = np.maximum(self.elapsed_s - self.seconds[busy] - visit_s, 0.0)
             self.joules[wait] = np.where(known, np.maximum(pool_j - own_j - visit_j, 0.0), 0.0)
             work = _WORK[name][: 2 - axis] if self._meeting else _WORK[name][:1]
-            slots += [Slot(f"{busy} s", work, (axis,)), Slot(f"{busy} w", (), (axis,)), Slot(f"{wait} w", (), (axis, 2))]
+            slots += [
+                Slot(f"{busy} s", work, (axis,)),
+                Slot(f"{busy} w", (), (axis,)),
+                Slot(f"{wait} w", (), (axis, 2)),
+            ]
 
     def _added(self, effects: Effects) -> tuple[Array, Array]:
         visit_s, visit_j = self._visit(effects)

@@ -74,7 +74,7 @@ class Reckoning:
         rows, keys = rows_of(self.entries, slot, values)
         if small or not keys or int(np.isfinite(rows.log).sum()) < 2:
             return
-        series = Series(rows, len(keys), likeness(keys, slot, top_mhz), slot.elasticity)
+        series = Series(rows, len(keys), likeness(keys, slot, top_mhz))
         self._series[slot.name] = series
         at = {int(group): float(effect) for group, effect in zip(rows.group, series.effect, strict=True)}
         self._known[slot.name] = {key: at[number] for number, key in enumerate(keys)}

@@ -54,12 +54,13 @@ _FIXED = 1e8
 class Rows:
     """The updates of a run in order. ``log`` is NaN where an update is no evidence; it is still predicted.
 
-    ``work`` holds the logs of token counts, centred, by update and feature; ``group`` the setting, -1 being the
-    governor; ``at`` the update's place in the run.
+    ``work`` holds the logs of token counts, centred, by update and feature, ``expected`` the elasticity expected of
+    each; ``group`` the setting, -1 being the governor; ``at`` the update's place in the run.
     """
 
     log: Array
     work: Array
+    expected: tuple[float, ...]
     group: NDArray[np.int64]
     at: Array
 
@@ -125,7 +126,7 @@ class _Supposed:
 class Series:
     """A fitted quantity: effects of the settings by update, and how sure any sum over them is."""
 
-    def __init__(self, rows: Rows, groups: int, likeness: Array, elasticity: float) -> None:
+    def __init__(self, rows: Rows, groups: int, likeness: Array) -> None:
         self._rows = rows
         self._seen = np.isfinite(rows.log)
         n, features = rows.work.shape
@@ -140,7 +141,7 @@ class Series:
         self._prior_mean = np.zeros(1 + features + groups)
         prior_sd = np.full(1 + features + groups, EFFECT_SD)
         if features:
-            self._prior_mean[1 : 1 + features] = elasticity / features
+            self._prior_mean[1 : 1 + features] = rows.expected
             prior_sd[1 : 1 + features] = ELASTICITY_SD
         prior_sd[0] = 100.0
         self._y = self._y - self._seen * (self._columns @ self._prior_mean)
@@ -164,16 +165,17 @@ class Series:
         self.solutions = [[*steady, *moving][i] for i in kept]
         self.weights = raw[kept] / raw[kept].sum()
         #: Log effect by update, 0 under the governor.
-        self.effect = np.asarray(
-            sum(w * s.effect for w, s in zip(self.weights, self.solutions, strict=True))
-        )
+        self.effect = np.asarray(sum(w * s.effect for w, s in zip(self.weights, self.solutions, strict=True)))
         self.fitted = np.asarray(sum(w * s.fitted for w, s in zip(self.weights, self.solutions, strict=True)))
         self.residual = np.where(self._seen, rows.log - self.fitted, np.nan)
         #: Log of each update over its work and effect: level and noise.
         self.deviation = np.where(
-            self._seen, self._y - sum(w * s.explained for w, s in zip(self.weights, self.solutions, strict=True)), np.nan
+            self._seen,
+            self._y - sum(w * s.explained for w, s in zip(self.weights, self.solutions, strict=True)),
+            np.nan,
         )
-        self.freedom = self.solutions[0].freedom
+        #: Noise that neighbours share makes a stretch of one setting hardly more than one piece of evidence.
+        self.freedom = min(self.solutions[0].freedom, self._stretches())
 
     def _first_scale(self) -> float:
         """Robust noise from successive updates of the same setting at equal work, roughly."""
@@ -209,7 +211,22 @@ class Series:
         inside = self._rows.group >= 0
         effect = np.where(inside, self._columns[:, self._effects] @ found[self._effects] + walk, 0.0)
         fitted = self._columns @ (found + self._prior_mean) + part.gather(states)[:, 0]
-        return Solution(part, factor, squares / freedom, freedom, log_evidence, effect, fitted, self._columns @ found, supposed)
+        return Solution(
+            part,
+            factor,
+            squares / freedom,
+            freedom,
+            log_evidence,
+            effect,
+            fitted,
+            self._columns @ found,
+            supposed,
+        )
+
+    def _stretches(self) -> int:
+        """How often the setting changes from one piece of evidence to the next: as many contrasts there are."""
+        group = self._rows.group[self._seen]
+        return int((group[1:] != group[:-1]).sum())
 
     def _used(self) -> int:
         return len(set(self._rows.group[self._seen & (self._rows.group >= 0)].tolist()))

@@ -23,6 +23,9 @@ OWN_SD = 0.003
 #: Elasticity of time, all counts together: more tokens take more time, nearly in proportion. Watts hardly follow them.
 TIME_ELASTICITY = 0.8
 
+#: The valid tokens of the update before: in-flight, what was generated while those were trained on is not waited for.
+BEFORE = "before"
+
 Key = tuple[int | None, ...]
 
 
@@ -39,49 +42,56 @@ class Slot:
         """Whether it holds seconds; else watts."""
         return self.name.endswith(" s")
 
-    @property
-    def elasticity(self) -> float:
-        """What is expected of all counts together."""
-        return TIME_ELASTICITY if self.is_time else 0.0
-
     def key(self, entry: Entry) -> Key:
         """The setting of this entry, as far as the slot answers to it."""
         return tuple(entry.pair[axis] for axis in self.clocks)
 
 
-def rows_of(
-    entries: Sequence[Entry], slot: Slot, values: Sequence[float | None]
-) -> tuple[Rows, list[Key]]:
+def rows_of(entries: Sequence[Entry], slot: Slot, values: Sequence[float | None]) -> tuple[Rows, list[Key]]:
     """One slot through time, and the settings it ran under in the order of their group numbers."""
     usable = [
-        value is not None and value > 0.0 and entry.evidence for entry, value in zip(entries, values, strict=True)
+        value is not None and value > 0.0 and entry.evidence
+        for entry, value in zip(entries, values, strict=True)
     ]
-    log = np.array([math.log(value) if ok and value else math.nan for value, ok in zip(values, usable, strict=True)])
+    log = np.array(
+        [math.log(value) if ok and value else math.nan for value, ok in zip(values, usable, strict=True)]
+    )
     known: dict[Key, int] = {}
     group = np.full(len(entries), -1)
     for i, entry in enumerate(entries):
         key = slot.key(entry)
         if any(mhz is not None for mhz in key):
             group[i] = known.setdefault(key, len(known))
-    return Rows(log, _work(entries, slot, usable), group, np.array([entry.place for entry in entries])), list(known)
+    work, expected = _work(entries, slot, usable)
+    at = np.array([entry.place for entry in entries])
+    return Rows(log, work, expected, group, at), list(known)
 
 
-def _work(entries: Sequence[Entry], slot: Slot, usable: Sequence[bool]) -> Array:
-    """Centred logs of the counts that all evidence has; without G the valid tokens stand for it."""
+def _work(entries: Sequence[Entry], slot: Slot, usable: Sequence[bool]) -> tuple[Array, tuple[float, ...]]:
+    """Centred logs of the counts that nearly all evidence has, and the elasticity expected of each.
+
+    Together an equal share of the whole is expected of them; nothing of the update before, and of watts.
+    """
     columns: list[list[float]] = []
+    names: list[str] = []
     evidence = [i for i, ok in enumerate(usable) if ok]
-    names = list(slot.features)
-    for name in names:
-        counts = [entry.before_valid if name == "before" else entry.counts.get(name) for entry in entries]
-        known = [math.log1p(counts[i] or 0.0) for i in evidence if counts[i] is not None]
+    for name in slot.features:
+        counts = [entry.before_valid if name == BEFORE else entry.counts.get(name) for entry in entries]
+        known = [math.log1p(value) for i in evidence if (value := counts[i]) is not None]
         if not known or len(known) < 0.9 * len(evidence):
             continue
         middle = sum(known) / len(known)
+        names.append(name)
         columns.append([0.0 if value is None else math.log1p(value) - middle for value in counts])
-    return np.array(columns).T.reshape(len(entries), len(columns))
+    own = max(sum(name != BEFORE for name in names), 1)
+    total = TIME_ELASTICITY if slot.is_time else 0.0
+    expected = tuple(0.0 if name == BEFORE else total / own for name in names)
+    return np.array(columns).T.reshape(len(entries), len(columns)), expected
 
 
-def depths(keys: Sequence[Key], slot: Slot, top_mhz: float) -> list[tuple[tuple[float, float], tuple[bool, ...]]]:
+def depths(
+    keys: Sequence[Key], slot: Slot, top_mhz: float
+) -> list[tuple[tuple[float, float], tuple[bool, ...]]]:
     """For every setting: how deep both clocks are (logs below the top), and what is locked at all."""
     found = []
     for key in keys:
