@@ -65,6 +65,8 @@ class Controller:
         self._last_update: int | None = None
         self._last_plan_id: int | None = None
         self._run_length = 0
+        #: Valid tokens of the last update.
+        self._last_valid: int | None = None
 
     @property
     def plan(self) -> ClockPlan:
@@ -105,7 +107,10 @@ class Controller:
         lost = max(record.update - previous - 1, 0) if previous is not None else 0
         self._seen += 1
         self._last_update = int(record.update)
+        if after_gap:
+            self._last_valid = None
         evidence = self._evidence(record, after_gap=after_gap)
+        self._last_valid = None if record.valid_tokens is None else int(record.valid_tokens)
         self._references.age_updates += 1 + lost
         if evidence.is_reference and evidence.observation is not None:
             self._references.add(evidence.observation)
@@ -161,7 +166,8 @@ class Controller:
         if self.mode is ExecutionMode.ASYNC_INFLIGHT:
             settled = settled and self._carries_only_its_own(record)
         pair = self._strategy.book.pair_of(record.plan_id)
-        observation = observe_work(record) if unusable is None else None
+        before = self._last_valid if self.mode is ExecutionMode.ASYNC_INFLIGHT else None
+        observation = observe_work(record, before) if unusable is None else None
         if observation is not None and pair is None:
             observation, unusable = None, Unusable.MIXED_PLANS
         return Evidence(
@@ -197,6 +203,7 @@ class Controller:
             "last_update": self._last_update,
             "last_plan_id": self._last_plan_id,
             "run_length": self._run_length,
+            "last_valid": self._last_valid,
             "references": self._references.to_dict(),
             "saving": self._saving.to_dict(),
             "strategy": self._strategy.to_dict(),
@@ -216,6 +223,7 @@ class Controller:
         controller._last_update = snapshot["last_update"]
         controller._last_plan_id = snapshot["last_plan_id"]
         controller._run_length = snapshot["run_length"]
+        controller._last_valid = snapshot["last_valid"]
         controller._references.load(snapshot["references"])
         controller._saving.load(snapshot["saving"])
         controller._strategy.load(snapshot["strategy"])
