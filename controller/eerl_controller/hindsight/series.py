@@ -16,7 +16,6 @@ so the cost grows with the number of updates only.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
