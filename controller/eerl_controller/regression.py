@@ -103,7 +103,7 @@ def _ridge(z: Array, y: Array) -> tuple[Array, float]:
 
 
 def fit_slopes(z: Array, y: Array, signed: Sequence[int] = ()) -> Array:
-    """Ridge slopes, none negative but those of the ``signed`` columns: the most negative one is left out until none is."""
+    """Ridge slopes, none negative but those of ``signed`` columns: the most negative is left out until none is."""
     active = list(range(z.shape[1]))
     slopes = np.zeros(z.shape[1])
     while active:

@@ -1,11 +1,11 @@
 """What the lowered clocks saved against what the governor would have done with the same work.
 
-The counterfactual is that of :mod:`eerl_controller.hindsight`: what every setting did to seconds and watts is smoothed
-out of all updates of this run, settled governor updates being the reference before and after; an update under lowered
-clocks would have taken the governor its measured seconds and joules, divided by that. An update that ran under the
-governor is its own counterfactual. Of a straggler, the part beyond what work and clocks explain stands on both sides.
-Ratios are of sums, over every update with known time, energy and counts: trials that failed, confirmation and
-switches are in (table 4); before and after the first lock stand beside it (table 5).
+The counterfactual is that of :mod:`eerl_controller.hindsight`: what every setting did to seconds and watts is
+smoothed out of all updates of this run, settled governor updates being the reference before and after; an update
+under lowered clocks would have taken the governor its measured seconds and joules, divided by that. An update that
+ran under the governor is its own counterfactual. Of a straggler, the part beyond what work and clocks explain
+stands on both sides. Ratios are of sums, over every update with known time, energy and counts: trials that failed,
+confirmation and switches are in (table 4); before and after the first lock stand beside it (table 5).
 """
 
 from __future__ import annotations

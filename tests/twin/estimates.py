@@ -136,10 +136,11 @@ def main() -> None:
     parser.add_argument("--policies", nargs="+", default=["paper", "eerl"])
     parser.add_argument("--modes", nargs="+", default=[mode.value for mode in ExecutionMode])
     asked = parser.parse_args()
-    print(
-        "| mode | policy | updates | runs | energy: bias | rmse | held | width | throughput: bias | rmse | held | width |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    columns = ["mode", "policy", "updates", "runs"]
+    columns += [
+        f"{name}{what}" for name in ("energy: ", "throughput: ") for what in ("bias", "rmse", "held", "width")
+    ]
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
     with tempfile.TemporaryDirectory() as place:
         for updates in asked.updates:
             for mode in (ExecutionMode(name) for name in asked.modes):

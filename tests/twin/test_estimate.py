@@ -54,7 +54,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
 
 
 def test_intervals_are_no_wider_than_of_use() -> None:
-    """Half of them claim the saving to within a point and a half: an honest interval could be had by saying nothing."""
+    """Half of them know the saving to within a point and a half: one so wide that it always holds says nothing."""
     widths = sorted(pair[0].high - pair[0].low for mode, policy in RUNS for pair in judged(mode, policy))
 
     assert widths[len(widths) // 2] / 2.0 <= 1.5

@@ -1,9 +1,10 @@
 """What the governor would have taken for each update, given what its clocks did to every quantity (logs; 0: nothing).
 
-Synchronous updates: phases take turns, so their seconds add up; joules are seconds times watts. Overlapping updates:
-drained ones last until the later arrival at the rendezvous, in-flight ones are taken whole; each pool's joules are its
-busy seconds times their watts, and what is left of the update times the watts of waiting. Where phases or pools are
-not told apart, it is the whole update's seconds times its mean watts. Validation answers to its clock as generation.
+Synchronous updates: phases take turns, so their seconds add up; joules are seconds times watts. Overlapping ones:
+drained updates last until the later arrival at the rendezvous, in-flight ones are taken whole; each pool's joules are
+its busy seconds times their watts, and what is left of the update times the watts of waiting. Where phases or pools
+are not told apart, it is the whole update's seconds times its mean watts. Validation answers to its clock as
+generation does.
 """
 
 from __future__ import annotations

@@ -20,15 +20,15 @@ from eerl_controller.hindsight.series import Array, Series
 from eerl_controller.hindsight.slots import Key, Slot, likeness, rows_of
 from eerl_controller.records import ExecutionMode
 
-#: An update longer than its fit by more than 3.5 robust standard deviations (Iglewicz and Hoaglin), and by 5 %, waited
-#: for something that no clock moves: nothing is claimed for the excess.
+#: An update longer than its fit by more than 3.5 robust standard deviations (Iglewicz and Hoaglin), and by 5 %,
+#: waited for something that no clock moves: nothing is claimed for the excess.
 STRAGGLER_SD, STRAGGLER_FLOOR = 3.5, 0.05
 #: A part below this share of the updates is no part of its own: its log would be noise.
 LEAST_SHARE = 0.002
 #: Until it is reckoned with, a later update is taken to be a straggler beyond this many times the longest claimed.
 STRAGGLER_ROOM = 1.05
-#: What no noise shows: edges of phases, counters, work that clocks move otherwise than by a factor. Standard error of a
-#: lowered total as a fraction.
+#: What no noise shows: edges of phases, counters, work that clocks move otherwise than by a factor. Standard error of
+#: a lowered total as a fraction.
 SYSTEMATIC = 0.0005
 _STEP = 1e-6
 

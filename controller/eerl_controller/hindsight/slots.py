@@ -20,7 +20,7 @@ WANDER_SD = 0.1
 LOCK_SD = (0.02, 0.02, 0.2)
 #: What a setting has of its own.
 OWN_SD = 0.003
-#: Elasticity of time, all counts together: more tokens take more time, nearly in proportion. Watts hardly follow them.
+#: Elasticity of time, all counts together: more tokens take more time, nearly in proportion. Watts hardly follow.
 TIME_ELASTICITY = 0.8
 
 #: The valid tokens of the update before: in-flight, what was generated while those were trained on is not waited for.
