@@ -172,9 +172,7 @@ def _model(estimate: Estimate) -> list[tuple[str, str]]:
                 f"outside the range of the {estimate.references} governor updates that are the reference.",
             )
         ]
-    return [
-        ("good", f"The comparison rests on {estimate.references} governor updates with similar work.")
-    ]
+    return [("good", f"The comparison rests on {estimate.references} governor updates with similar work.")]
 
 
 def _open_phases(run: Run) -> list[tuple[str, str]]:

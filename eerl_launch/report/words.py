@@ -115,8 +115,8 @@ def basis(result: dict[str, Any]) -> str:
     if result["straggling_lowered_updates"]:
         words += (
             f" {units.count(result['straggling_lowered_updates'], 'lowered update')} took longer than work and "
-            "clocks can explain (stragglers): nothing is claimed for the excess. Held against the clocks, it would make "
-            f"the saving {units.plain(result['saving_with_stragglers_percent'], 1)} % and the change of "
+            "clocks can explain (stragglers): nothing is claimed for the excess. Held against the clocks, it would "
+            f"make the saving {units.plain(result['saving_with_stragglers_percent'], 1)} % and the change of "
             f"throughput {units.signed_percent(result['throughput_change_with_stragglers_percent'])}."
         )
     return words

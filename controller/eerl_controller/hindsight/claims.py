@@ -168,7 +168,7 @@ class Overlapping(Claims):
             slots.append(Slot("rest s", (), _ALL))
         else:
             self.seconds["update"] = self._own_s
-            slots.append(Slot("update s", _WORK["in-flight"], _ALL))
+            slots.append(Slot("update s", _WORK["in-flight"], _ALL, skewed=True))
         if pooled:
             self._add_pools(slots)
         else:

@@ -29,7 +29,7 @@ LEAST_SHARE = 0.002
 STRAGGLER_ROOM = 1.05
 #: What no noise shows: edges of phases, counters, work that clocks move otherwise than by a factor. Standard error of
 #: a lowered total as a fraction.
-SYSTEMATIC = 0.0005
+SYSTEMATIC = 0.001
 _STEP = 1e-6
 
 
@@ -74,7 +74,10 @@ class Reckoning:
         rows, keys = rows_of(self.entries, slot, values)
         if small or not keys or int(np.isfinite(rows.log).sum()) < 2:
             return
-        series = Series(rows, len(keys), likeness(keys, slot, top_mhz))
+        prior = likeness(keys, slot, top_mhz)
+        series = Series(rows, len(keys), prior)
+        if slot.skewed:
+            series = series.straight(prior)
         self._series[slot.name] = series
         at = {int(group): float(effect) for group, effect in zip(rows.group, series.effect, strict=True)}
         self._known[slot.name] = {key: at[number] for number, key in enumerate(keys)}

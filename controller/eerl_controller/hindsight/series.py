@@ -16,7 +16,7 @@ so the cost grows with the number of updates only.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -28,6 +28,8 @@ Array = NDArray[np.float64]
 #: AR(1) correlation of successive updates, and the share of the noise that has no memory (section 6.3: neighbouring
 #: updates are not independent).
 NOISES = ((0.0, 1.0), (0.5, 0.2), (0.8, 0.2), (0.8, 0.7), (0.95, 0.1), (0.95, 0.6))
+#: The same where what an update takes longer is made up for by the next one.
+MADE_UP_FOR = ((-0.4, 0.1), (-0.7, 0.1))
 #: Random walk of the level by update, in units of an update's noise: none to lively.
 LEVEL_WALKS = (1e-4, 0.02, 0.06, 0.2, 0.6)
 #: Random walk of what lowered clocks do, in the same units: seldom any.
@@ -79,7 +81,10 @@ class _Supposed:
         weights = np.where(seen, 1.0 / white, 0.0)
         steps = np.maximum(np.diff(rows.at), 1.0)
         band = np.zeros((STATES + 1, STATES * n))
-        decay = np.stack([np.ones(n - 1), correlation**steps, np.ones(n - 1)], axis=1)
+        lasting = abs(correlation) ** steps * np.where(
+            (correlation < 0.0) & (np.rint(steps) % 2 == 1), -1.0, 1.0
+        )
+        decay = np.stack([np.ones(n - 1), lasting, np.ones(n - 1)], axis=1)
         fresh = np.stack(
             [level_walk**2 * steps, np.maximum(1.0 - decay[:, 1] ** 2, 1e-9), effect_walk**2 * steps], axis=1
         )
@@ -125,8 +130,9 @@ class _Supposed:
 class Series:
     """A fitted quantity: effects of the settings by update, and how sure any sum over them is."""
 
-    def __init__(self, rows: Rows, groups: int, likeness: Array) -> None:
+    def __init__(self, rows: Rows, groups: int, likeness: Array, *, robust: bool = True) -> None:
         self._rows = rows
+        self._robust = robust
         self._seen = np.isfinite(rows.log)
         n, features = rows.work.shape
         self.groups = groups
@@ -152,7 +158,8 @@ class Series:
         typical = (NOISES[1], LEVEL_WALKS[2], EFFECT_WALKS[0])
         for _ in range(ROUNDS):
             self._weigh(self._solve(typical))
-        steady = [self._solve((noise, walk, EFFECT_WALKS[0])) for noise, walk in product(NOISES, LEVEL_WALKS)]
+        noises = NOISES if robust else (*NOISES, *MADE_UP_FOR)
+        steady = [self._solve((noise, walk, EFFECT_WALKS[0])) for noise, walk in product(noises, LEVEL_WALKS)]
         steady.sort(key=lambda solution: -solution.log_evidence)
         moving = [
             self._solve((*solution.supposed[:2], walk))
@@ -173,8 +180,28 @@ class Series:
             self._y - sum(w * s.explained for w, s in zip(self.weights, self.solutions, strict=True)),
             np.nan,
         )
-        #: Noise that neighbours share makes a stretch of one setting hardly more than one piece of evidence.
-        self.freedom = min(self.solutions[0].freedom, self._stretches())
+        self.freedom = self.solutions[0].freedom
+
+    def straight(self, likeness: Array) -> Series:
+        """The same once more for the quantity itself, over its work, instead of its log.
+
+        In-flight an update that waits for data is made up for by the next one, and with slower training none waits:
+        the governor's noise is skewed then, and a mean of logs is not the log of a mean.
+        """
+        rows, features = self._rows, self._rows.work.shape[1]
+        slopes = sum(w * s.slopes for w, s in zip(self.weights, self.solutions, strict=True))
+        over_work = np.exp(rows.log - rows.work @ (slopes + self._prior_mean[1 : 1 + features]))
+        governor = self._seen & (rows.group < 0)
+        over_work /= over_work[governor if governor.any() else self._seen].mean()
+        found = Series(
+            replace(rows, log=over_work - 1.0, work=rows.work[:, :0], expected=()),
+            self.groups,
+            likeness,
+            robust=False,
+        )
+        found.effect = np.log1p(np.maximum(found.effect, -0.9))
+        found.fitted, found.residual = self.fitted, self.residual
+        return found
 
     def _first_scale(self) -> float:
         """Robust noise from successive updates of the same setting at equal work, roughly."""
@@ -186,7 +213,11 @@ class Series:
     def _weigh(self, solution: Solution) -> None:
         """Weigh updates down that are further off than the noise of the others (Student's t)."""
         off = np.where(self._seen, self._rows.log - solution.fitted, 0.0)
-        spread = float(1.4826 * np.median(np.abs(off[self._seen])))
+        spread = (
+            float(1.4826 * np.median(np.abs(off[self._seen])))
+            if self._robust
+            else float(off[self._seen].std())
+        )
         squared = (off / max(spread, LEAST_SD)) ** 2
         self._weight = np.minimum((TAIL_DF + 1.0) / (TAIL_DF + squared), 1.0)
 
@@ -219,13 +250,9 @@ class Series:
             effect,
             fitted,
             self._columns @ found,
+            found[1 : 1 + self._rows.work.shape[1]],
             supposed,
         )
-
-    def _stretches(self) -> int:
-        """How often the setting changes from one piece of evidence to the next: as many contrasts there are."""
-        group = self._rows.group[self._seen]
-        return int((group[1:] != group[:-1]).sum())
 
     def _used(self) -> int:
         return len(set(self._rows.group[self._seen & (self._rows.group >= 0)].tolist()))
@@ -262,4 +289,5 @@ class Solution:
     effect: Array
     fitted: Array
     explained: Array
+    slopes: Array
     supposed: Supposition

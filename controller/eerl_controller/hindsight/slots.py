@@ -36,6 +36,8 @@ class Slot:
     name: str
     features: tuple[str, ...]
     clocks: tuple[int, ...]
+    #: Whether its noise may be skewed otherwise under lowered clocks.
+    skewed: bool = False
 
     @property
     def is_time(self) -> bool:
