@@ -159,9 +159,9 @@ class Overlapping(Claims):
         slots = []
         if meeting:
             for axis, name in enumerate(_NAMES):
-                self.seconds[name] = _array(
-                    [item.arrivals_s[axis] if item.arrivals_s else None for item in entries]
-                )
+                # Where a visit hides when a pool arrived, its busy seconds tell what its clock may have cost.
+                found = [item.arrivals_s[axis] if item.arrivals_s else busy_s(item, axis) for item in entries]
+                self.seconds[name] = _array(found)
                 slots.append(Slot(f"{name} s", _WORK[name][: 2 - axis], (axis,)))
             later = np.maximum(self.seconds["generation"], self.seconds["training"])
             self.seconds["rest"] = np.where(later > 0.0, np.maximum(self._own_s - later, 0.0), 0.0)
@@ -176,6 +176,15 @@ class Overlapping(Claims):
             self.joules["update"] = _array([item.own_j for item in entries])
             slots.append(Slot("update w", _WORK["update" if meeting else "in-flight"], _ALL))
         self.slots = tuple(slots)
+
+    def values(self, slot: Slot) -> list[float | None]:
+        """As always; arrivals are followed only where they are known."""
+        found = super().values(slot)
+        if self._meeting and slot.name in [f"{name} s" for name in _NAMES]:
+            return [
+                value if item.arrivals_s else None for value, item in zip(found, self.entries, strict=True)
+            ]
+        return found
 
     def _add_pools(self, slots: list[Slot]) -> None:
         """Busy seconds are not arrivals: a reward may come before training, and no clock moves it."""
@@ -239,7 +248,7 @@ def claims_maker(entries: Sequence[Entry], mode: ExecutionMode) -> Callable[[Seq
             return Whole
         return lambda found: InTurn(found, one_pool=mode is ExecutionMode.COLOCATED_SYNC)
     meeting = mode is ExecutionMode.ASYNC_DRAINED
-    if meeting and not _most(evidence, lambda item: item.arrivals_s and item.arrivals_s[0]):
+    if meeting and not 2 * sum(item.arrivals_s is not None for item in evidence) >= len(evidence) > 0:
         return Whole
     pooled = phases and joules and _most(powered, lambda item: item.pools_j and item.pools_j[0])
     return lambda found: Overlapping(found, meeting=meeting, pooled=pooled)
