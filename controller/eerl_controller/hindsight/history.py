@@ -8,7 +8,7 @@ from typing import Any
 from eerl_controller.hindsight.entries import Entry
 
 #: Entries that are reckoned with one by one; a longer run is as well told by means of two, four, ... updates.
-MOST_ENTRIES = 800
+MOST_ENTRIES = 400
 
 
 class History:
