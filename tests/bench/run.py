@@ -1,6 +1,6 @@
 """Runs the benchmarks, prints a table and writes ``.build/bench.json``. Nothing is asserted.
 
-make bench                                       all of them, about six minutes
+make bench                                       all of them, about nine minutes
 .venv/bin/python tests/bench/run.py --only marker --only report
 """
 
@@ -24,7 +24,16 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import energy_error, footprint, launch_time, marker_call, observe_time, phase_switch, report_time
+from bench import (
+    energy_error,
+    footprint,
+    launch_time,
+    marker_call,
+    observe_time,
+    phase_switch,
+    report_time,
+    scoreboard_time,
+)
 from bench.measured import Number, remarks, table
 from rig.cluster import Cluster, missing
 
@@ -36,6 +45,8 @@ ALONE: dict[str, Callable[[], list[Number]]] = {
     "marker": marker_call.measure,
     "launch": launch_time.measure_outside,
     "observe": observe_time.measure,
+    "observe-very-many": observe_time.measure_very_many,
+    "scoreboard": scoreboard_time.measure,
     "report": report_time.measure,
 }
 ON_CLUSTER: dict[str, Callable[[Cluster], list[Number]]] = {
