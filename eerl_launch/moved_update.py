@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from eerl_controller import ExecutionMode, PhaseRecord, PoolRecord, UpdateRecord
+from eerl_controller import ExecutionMode, PhaseRecord, PoolRecord, RecordError, UpdateRecord
 from eerl_launch.clock_effect import ClockEffect, Factors
 from eerl_launch.work_parts import POOLS, REST, SIDE_BY_SIDE, Clocks, Parts, part_of, parts_of
 
@@ -14,13 +14,21 @@ from eerl_launch.work_parts import POOLS, REST, SIDE_BY_SIDE, Clocks, Parts, par
 def move(record: UpdateRecord, effect: ClockEffect, source: Clocks, target: Clocks) -> UpdateRecord | None:
     """The update under ``target`` instead of ``source``; None where a phase or an arrival is not known.
 
-    Energy is None in it where a part of it is. Raises ValueError where :meth:`ClockEffect.unknown` has an answer.
+    None too where what comes out cannot be an update. Energy is None in it where a part of it is. Raises ValueError
+    where :meth:`ClockEffect.unknown` has an answer.
     """
     if source == target:
         return record
     missing = effect.unknown(target) or effect.unknown(source)
     if missing is not None:
         raise ValueError(missing)
+    try:
+        return _moved(record, effect, source, target)
+    except RecordError:
+        return None
+
+
+def _moved(record: UpdateRecord, effect: ClockEffect, source: Clocks, target: Clocks) -> UpdateRecord | None:
     before = parts_of(record, effect.mode)
     if before is None:
         return None
@@ -29,7 +37,8 @@ def move(record: UpdateRecord, effect: ClockEffect, source: Clocks, target: Cloc
     if effect.mode not in SIDE_BY_SIDE:
         return _in_turn(record, phases, effect, target, factors)
     after = parts_of(_arrived(replace(record, phases=phases), before, effect.mode), effect.mode)
-    assert after is not None, "the phases of a moved update are those it had"
+    if after is None:
+        return None
     return _side_by_side(record, phases, (before, after), effect, (source, target), factors)
 
 
@@ -95,7 +104,8 @@ def _arrived(moved: UpdateRecord, before: Parts, mode: ExecutionMode) -> UpdateR
     if mode is not ExecutionMode.ASYNC_DRAINED:
         return moved
     after = parts_of(moved, mode)
-    assert after is not None, "the phases of a moved update are those it had"
+    if after is None:
+        return moved
     later = [after.seconds[axis] - before.seconds[axis] for axis in (0, 1)]
     return replace(
         moved,

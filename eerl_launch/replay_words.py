@@ -38,6 +38,8 @@ def what_if_lines(result: WhatIf, policy: str) -> list[str]:
     """The plans, then what can be said of their outcome and what that rests on."""
     compared = result.measured + result.estimated
     lines = [*plan_lines(result.plans), ""]
+    if result.simulated:
+        lines.insert(0, f"SIMULATED GPUs ({result.simulated}): no number here is of real hardware")
     if result.stopped is not None:
         lines.append(
             f"Nothing in this ledger tells what comes next ({result.stopped}): "
@@ -78,6 +80,7 @@ def what_if_document(result: WhatIf, policy: str) -> dict[str, Any]:
     return {
         "policy": policy,
         "estimated": True,
+        "simulated": result.simulated,
         "plans": [{"after_update": after, **plan} for after, plan in result.plans],
         "would_be": outcome(result.would_be),
         "recorded": outcome(result.recorded),

@@ -58,6 +58,8 @@ class WhatIf:
     learnt_from: int = 0
     updates: int = 0
     recorded_updates: int = 0
+    #: What was simulated in the recorded run, as ``h100:2x8``; None on real GPUs.
+    simulated: str | None = None
     #: Why the replay ended before the ledger did; None when it did not.
     stopped: str | None = None
 
@@ -158,10 +160,13 @@ def what_if(events: Iterable[Mapping[str, Any]], changes: Mapping[str, Any]) -> 
     controller: Controller | None = None
     clocks: dict[Any, Clocks] = {}
     issued: dict[Any, int] = {}
+    simulated: str | None = None
     updates: list[tuple[UpdateRecord, Clocks | None]] = []
     for event in events:
         kind = event.get("ev")
-        if kind == "controller" and controller is None:
+        if kind == "start":
+            simulated = event.get("simulated")
+        elif kind == "controller" and controller is None:
             controller = controller_of(event, changes)
         elif kind == "plan":
             mhz = [event.get(f"{name}_mhz") for name in ("generation", "training", "idle")]
@@ -175,7 +180,7 @@ def what_if(events: Iterable[Mapping[str, Any]], changes: Mapping[str, Any]) -> 
     known = [(record, at) for record, at in updates if at is not None and "operator_hold" not in record.flags]
     effect = ClockEffect(known, controller.mode, controller.grid)
     course = _Course(controller, effect, usual_lag(issued, [record for record, _ in updates]))
-    course.result.recorded_updates = len(updates)
+    course.result.recorded_updates, course.result.simulated = len(updates), simulated
     for record, at in updates:
         if not course.take(record, at):
             break

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from eerl_controller import ExecutionMode, UpdateRecord
-from eerl_controller.work import GENERATION_PHASES, TRAINING_PHASES, counts_of, phase_totals, visitors
+from eerl_controller.work import (
+    ARRIVAL_SLACK,
+    ARRIVAL_SLACK_S,
+    GENERATION_PHASES,
+    TRAINING_PHASES,
+    counts_of,
+    phase_totals,
+    visitors,
+)
 
 POOLS = ("generation", "training")
 GENERATION, TRAINING, REST = 0, 1, 2
@@ -56,7 +64,7 @@ def part_of(phase: str) -> int:
 
 
 def parts_of(record: UpdateRecord, mode: ExecutionMode) -> Parts | None:
-    """The update's parts; None when it has no length, or generation or training is not known."""
+    """The update's parts; None when it has no length, or generation, training or their meeting is not known."""
     totals = phase_totals(record)
     seconds: list[float] = []
     joules: list[float | None] = []
@@ -71,7 +79,10 @@ def parts_of(record: UpdateRecord, mode: ExecutionMode) -> Parts | None:
     if mode is ExecutionMode.ASYNC_DRAINED:
         if record.generation_arrival_s is None or record.training_arrival_s is None:
             return None
-        rest_s = record.elapsed_s - max(record.generation_arrival_s, record.training_arrival_s)
+        met_s = max(record.generation_arrival_s, record.training_arrival_s)
+        if met_s > ARRIVAL_SLACK * record.elapsed_s + ARRIVAL_SLACK_S:
+            return None
+        rest_s = record.elapsed_s - met_s
     else:
         busy_s = max(seconds) if mode is ExecutionMode.ASYNC_INFLIGHT else sum(seconds)
         rest_s = record.elapsed_s - visit_s - busy_s

@@ -33,6 +33,7 @@ from bench import (
     phase_switch,
     report_time,
     scoreboard_time,
+    what_if_error,
 )
 from bench.measured import Number, remarks, table
 from rig.cluster import Cluster, missing
@@ -47,6 +48,7 @@ ALONE: dict[str, Callable[[], list[Number]]] = {
     "observe": observe_time.measure,
     "observe-very-many": observe_time.measure_very_many,
     "scoreboard": scoreboard_time.measure,
+    "what-if": what_if_error.measure,
     "report": report_time.measure,
 }
 ON_CLUSTER: dict[str, Callable[[Cluster], list[Number]]] = {

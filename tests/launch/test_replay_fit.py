@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from eerl_controller import ClockGrid, ExecutionMode, PhaseRecord, PoolRecord, UpdateRecord
 from eerl_launch.clock_effect import ClockEffect
@@ -126,3 +128,41 @@ def test_phases_answer_to_the_clock_of_the_contract() -> None:
         1,
         2,
     ]
+
+
+numbers = st.one_of(st.none(), st.floats(0.0, 1e15), st.floats(0.0, 500.0))
+anything = st.builds(
+    UpdateRecord,
+    update=st.integers(0, 9),
+    plan_id=st.just(0),
+    elapsed_s=st.one_of(st.none(), st.floats(1e-6, 1e4), st.just(1e15)),
+    energy_j=numbers,
+    phases=st.dictionaries(
+        st.sampled_from(["generation", "training", "logprob", "refit", "validation", "generation/x"]),
+        st.builds(PhaseRecord, elapsed_s=numbers, energy_j=numbers),
+    ),
+    pools=st.dictionaries(
+        st.sampled_from(["generation", "training"]),
+        st.builds(PoolRecord, energy_j=numbers, busy_s=numbers, wait_s=numbers, achieved_mhz=numbers),
+    ),
+    generated_tokens=st.one_of(st.none(), st.integers(0, 10**6)),
+    valid_tokens=st.one_of(st.none(), st.integers(0, 10**6)),
+    generation_arrival_s=numbers,
+    training_arrival_s=numbers,
+    generation_busy_fraction=numbers,
+    training_busy_fraction=numbers,
+)
+
+
+@given(mode=st.sampled_from(ExecutionMode), odd=st.lists(anything, min_size=1, max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_any_record_is_moved_or_left_out(mode: ExecutionMode, odd: list[UpdateRecord]) -> None:
+    """Among sound updates or alone: another valid record, or None, and never anything else."""
+    low = Clocks(1200, 1200, 345)
+    sound = [(record(n, GOVERNOR if n < 5 else low), GOVERNOR if n < 5 else low) for n in range(10)]
+    effect = ClockEffect([*sound, *((item, low) for item in odd)], mode, GRID)
+
+    for item in odd:
+        if effect.unknown(low) is None:
+            moved = move(item, effect, low, GOVERNOR)
+            assert moved is None or moved.update == item.update

@@ -154,6 +154,18 @@ def test_updates_of_unknown_clocks_or_energy_are_left_out() -> None:
     assert result.measured + result.estimated == 57
 
 
+def test_a_simulated_run_says_so(tmp_path: Path) -> None:
+    """What was told of simulated GPUs is labelled as such; of real ones it is not."""
+    events, _ = recorded(preset("qwen-colocated").world, PAPER, 30)
+    real = run("replay", write(events, tmp_path / "real"), "--policy", "governor")[1]
+    events[0]["simulated"] = "h100:2x8"
+
+    made = run("replay", write(events, tmp_path / "made"), "--policy", "governor")[1]
+
+    assert made.startswith("SIMULATED GPUs (h100:2x8): no number here is of real hardware")
+    assert "SIMULATED" not in real
+
+
 def test_settings_are_the_recorded_ones_with_the_changes(tmp_path: Path) -> None:
     """A looser limit alone keeps the policy and lets it go deeper."""
     world = preset("qwen-disagg").world
