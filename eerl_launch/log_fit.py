@@ -81,7 +81,7 @@ def fit(
         residuals = _within(y - full @ found, settings)
         limit = max(FAR_SD * robust_sd(residuals.tolist()), FAR_LEAST)
         near = np.abs(residuals) <= limit
-        if (near == keep).all():
+        if (near == keep).all() or not near.any():
             break
         keep = near
     slopes = dict.fromkeys(names, 0.0)

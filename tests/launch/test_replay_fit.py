@@ -49,6 +49,13 @@ def test_stragglers_do_not_bend_it_and_no_setting_is_one() -> None:
     assert found.log_at({"depth": math.log(1.5), "locked": 1.0}) == pytest.approx(math.log(1.5), abs=0.01)
 
 
+def test_two_that_contradict_each_other_are_both_kept() -> None:
+    """With nothing but values far apart there is no straggler to be told, and still a finite answer."""
+    found = fit([1e-3, 1e6], [{}, {}], (), rows(2, 0), ("depth", "locked"))
+
+    assert math.isfinite(found.residual_sd) and found.residual_sd > 1.0
+
+
 def test_physics_bounds_it() -> None:
     """A lowered clock that seems to gain time, or to cost more than its ratio, is held to what can be."""
     faster = fit([100.0] * 20 + [90.0] * 20, [{}] * 40, (), rows(20, 20), ("depth", "locked"))
