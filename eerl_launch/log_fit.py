@@ -15,6 +15,8 @@ from eerl_controller.regression import Array, robust_sd, usable_features
 FAR_SD, FAR_LEAST = 3.5, 0.05
 #: Shrinks a slope that few or hardly lowered updates support; small beside the squares of three usual trials.
 RIDGE = 1e-3
+#: What is further out is no measurement of anything, and must not end in infinities.
+SMALLEST, LARGEST = 1e-9, 1e15
 #: Fits, each without what was far from the one before.
 MOST_PASSES = 5
 #: What physics allows a slope: a lower clock never makes anything faster, nor slower than its own ratio; it never
@@ -60,7 +62,7 @@ def fit(
     """Least squares of log ``values`` on work and clocks, without stragglers; slopes of clocks within ``BOUNDS``."""
     if not values:
         return Fit(tuple(names), (0.0,) * len(names), 0.0)
-    y = np.log(np.array(values, dtype=np.float64))
+    y = np.log(np.clip(np.array(values, dtype=np.float64), SMALLEST, LARGEST))
     used = usable_features(wanted, work)
     free = [name for name in names if any(row[name] != 0.0 for row in clocks)]
     columns = [
