@@ -85,6 +85,11 @@ class Controller:
         """
         return self._saving.estimate
 
+    @property
+    def running_saving(self) -> RunningSaving:
+        """What :attr:`saving` is worked out from, for a caller who has it worked out elsewhere (``frozen``)."""
+        return self._saving
+
     def summary(self) -> str:
         """One short line for a progress display."""
         return self._strategy.summary()

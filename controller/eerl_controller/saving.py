@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,17 @@ class RunningSaving:
         if self._answer[0] != count:
             self._answer = (count, self._estimate())
         return self._answer[1]
+
+    def frozen(self) -> RunningSaving:
+        """A copy that the updates to come do not change, so that another thread may ask it for its estimate."""
+        other = copy(self)
+        other._history = copy(self._history)
+        other._history.entries = list(self._history.entries)
+        return other
+
+    def learn_from(self, other: RunningSaving) -> None:
+        """Take over what a frozen copy has worked out."""
+        self._known, self._answer = other._known, other._answer
 
     def _reckoning(self) -> Reckoning:
         if self._known[0] != self._reckoned or self._known[1] is None:
