@@ -48,8 +48,6 @@ CHANGE_UPDATES = 2.0
 SEARCH_CONTRASTS = 3
 #: Nothing is tried or compared any more when fewer blocks than this are left to make use of it.
 LAST_PROBE_BLOCKS = 3.0
-#: Updates over which the governor's share of the latest updates is taken: two monitoring windows.
-SHARE_MEMORY = 40.0
 #: Share of the allowance that the first trial may take at the very worst.
 FIRST_SHARE = 0.5
 
@@ -76,8 +74,8 @@ class BayesSync(Stateful):
         self._contrasts = 0
         #: The lowered clocks that a governor block interrupts.
         self._held = GOVERNOR
-        #: The governor's share of the latest updates since the first trial.
-        self._governed = 0.0
+        #: Updates since the governor's last turn.
+        self._since = 0
         #: Clocks that the governor reached in its block.
         self._reached: list[tuple[float, float]] = []
         #: Updates in a row whose phases are not known.
@@ -118,8 +116,7 @@ class BayesSync(Stateful):
     def _count(self, evidence: Evidence, learnt: bool) -> None:
         observation = evidence.observation
         self._usable += learnt and evidence.in_force
-        if self._menu is not None and self.state is not State.SUSPENDED:
-            self._governed += (float(self.book.pair.is_governor) - self._governed) / SHARE_MEMORY
+        self._since += not self.book.pair.is_governor
         if observation is None:
             return
         self._blind = 0 if parts_of(observation) is not None else self._blind + 1
@@ -228,8 +225,7 @@ class BayesSync(Stateful):
         told = left is not None
         if left is None:
             left = max(float(self._learner.seen), float(self._settings.monitor_window))
-        probing = max(left - LAST_PROBE_BLOCKS * (BLOCK_UPDATES + 1.0), 0.0)
-        return Allowance(limit, past_s, left, told, governed=self._governed * probing)
+        return Allowance(limit, past_s, left, told)
 
     def _decide(self) -> None:
         """A block is over, or the governor has been long enough: what comes next."""
@@ -247,18 +243,27 @@ class BayesSync(Stateful):
         reach = self._reach(menu)
         current = self._held if governed else self.book.pair
         table = Table(menu, learner)
-        best, here = choose(table, allowance, reach, current)
+        decided = choose(table, allowance, reach, current)
+        best, here = decided.best, decided.here
         # What a change must bring: enough to be seen at all, and its toll over what is left.
-        toll = CHANGE_UPDATES * best.saving
+        toll = CHANGE_UPDATES * best.worth
         least = max(self._settings.min_gain, toll / max(allowance.left, 1.0))
-        if here is not None and best.saving - here.saving < least:
+        if here is not None and best.worth - here.worth < least:
             best = here
         hope: Choice | None = None
-        probe = not governed and self._should_probe(best, allowance)
-        if not probe and allowance.left >= LAST_PROBE_BLOCKS * (BLOCK_UPDATES + 1.0):
-            trial = BLOCK_UPDATES + 1.0
+        ending = allowance.left < LAST_PROBE_BLOCKS * (BLOCK_UPDATES + 1.0)
+        probe = not governed and self._should_probe(best, ending=ending)
+        if not probe and not ending:
             hope = find_hope(
-                menu, learner, table, allowance, reach=reach, best=best, trial=trial, least=2.0 * toll
+                menu,
+                learner,
+                table,
+                allowance,
+                reach=reach,
+                decided=decided,
+                best=best,
+                trial=BLOCK_UPDATES + 1.0,
+                least=2.0 * toll,
             )
         if hope is not None and hope.pair == self.book.pair:
             # What it has shown is only known beside the governor.
@@ -281,18 +286,11 @@ class BayesSync(Stateful):
             found.append(max(DEEPER * deepest, -math.log(self._settings.start_fraction), following))
         return found[0], found[1]
 
-    def _should_probe(self, best: Choice, allowance: Allowance) -> bool:
-        """Whether what a governor block teaches is worth more than what it costs."""
+    def _should_probe(self, best: Choice, *, ending: bool) -> bool:
+        """Whether it is the governor's turn, by the share that the plan gives it."""
         if self._contrasts == 0:
             return True
-        block = BLOCK_UPDATES + 1.0
-        if best.pair.is_governor or allowance.left < LAST_PROBE_BLOCKS * block:
-            return False
-        clocks, times = self._learner.clocks_of(best.pair), self._learner.times
-        hold = times.after_probe(best.gradient, clocks, ((False, 2 * BLOCK_UPDATES + 1),))
-        after = times.after_probe(best.gradient, clocks, ((True, BLOCK_UPDATES), (False, BLOCK_UPDATES)))
-        cost = block * best.net + CHANGE_UPDATES * best.saving
-        return best.worth_knowing(hold - after) * (allowance.left - block) > cost
+        return not ending and best.saving > 0.0 and self._since >= turn_updates(best.governed)[1]
 
     def _probe(self, best: Choice) -> None:
         note = (
@@ -300,10 +298,12 @@ class BayesSync(Stateful):
         )
         self._held = self.book.pair
         self._contrasts += 1
+        self._since = 0
         if self.state is State.SEARCH:
             self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, note)
         else:
             self._enter(State.REMEASURE, GOVERNOR, Reason.REFERENCE_AGE, note)
+        self._wanted = turn_updates(best.governed)[0] - 1
 
     def _explore(self, hope: Choice) -> None:
         note = f"may be better; {hope}"
@@ -311,7 +311,7 @@ class BayesSync(Stateful):
             self._enter(State.SEARCH, hope.pair, Reason.TRIAL, note)
         else:
             self._enter(State.CONFIRMATION, hope.pair, Reason.MARGIN, note)
-        self._next_block(hope.pair)
+        self._next_block(hope)
 
     def _hold(self, best: Choice) -> None:
         note = f"{best}; {100 * self._learner.lost_share:.2f} % lost so far"
@@ -323,12 +323,13 @@ class BayesSync(Stateful):
         else:
             self._suspension.forgive()
             self._enter(State.LOCKED, best.pair, Reason.CONFIRMED, note)
-        self._next_block(best.pair)
+        self._next_block(best)
 
-    def _next_block(self, pair: Pair) -> None:
-        rests = self.state is State.LOCKED and pair == self._held
-        self._wanted = HOLD_UPDATES if rests else BLOCK_UPDATES
-        self._held, self._usable = pair, 0
+    def _next_block(self, choice: Choice) -> None:
+        rests = self.state is State.LOCKED and choice.pair == self._held
+        due = turn_updates(choice.governed)[1] - self._since
+        self._wanted = min(HOLD_UPDATES, max(due, 1)) if rests else BLOCK_UPDATES
+        self._held, self._usable = choice.pair, 0
 
     def _nothing_pays(self, reason: Reason) -> None:
         """The governor, and what it teaches; after a monitoring window of that, the governor for now."""
@@ -372,7 +373,7 @@ class BayesSync(Stateful):
             "usable": self._usable,
             "wanted": self._wanted,
             "contrasts": self._contrasts,
-            "governed": self._governed,
+            "since": self._since,
             "held": list(self._held),
             "reached": [list(item) for item in self._reached],
             "blind": self._blind,
@@ -387,13 +388,21 @@ class BayesSync(Stateful):
         self._first = [Observation.from_dict(item) for item in values["first"]]
         self._left, self._usable, self._wanted = values["left"], values["usable"], values["wanted"]
         self._contrasts, self._blind = values["contrasts"], values["blind"]
-        self._governed = values["governed"]
+        self._since = values["since"]
         self._held = Pair(*values["held"])
         self._reached = [(generation, training) for generation, training in values["reached"]]
         if values["fallback"] is not None:
             self._fallback = self._trials()
             self._fallback.load(values["fallback"])
             self.book = self._fallback.book
+
+
+def turn_updates(governed: float) -> tuple[int, int]:
+    """Updates in a row under the governor and under lowered clocks, when the governor has this share of them."""
+    block = BLOCK_UPDATES + 1
+    if governed >= 0.5:
+        return round(block * governed / (1.0 - governed)), block
+    return block, round(block * (1.0 - governed) / max(governed, 1e-3))
 
 
 def thinned(clocks: tuple[int, ...], ceiling_mhz: float) -> list[int]:

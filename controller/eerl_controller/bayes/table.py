@@ -8,6 +8,7 @@ are correlated as they are.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,8 +27,8 @@ Index = tuple[int, int, int]
 
 #: Standard deviations of a one-sided 99 %.
 SURE = 2.326
-#: A governor block so often is expected for the rest of the run, when it is judged what will be known at its end.
-UPDATES_PER_CONTRAST = 30.0
+#: Part of a governor block that is evidence: the first of three updates is not, because clocks have just changed.
+BLOCK_USE = 2.0 / 3.0
 #: Blocks that a hope is given to show what there is to it.
 HOPE_BLOCKS = 3.0
 #: A locked clock never costs more than this beside what its depth explains (paper, appendix C: 0 to 2 %).
@@ -38,40 +39,28 @@ WORST_OFFSET = 0.02
 class Allowance:
     """What may be lost: ``limit`` of all the time, ``past_s`` seconds of which are over and ``left`` updates to come.
 
-    ``told`` is False when nobody said how many updates are left; ``governed`` of them are expected to be the
-    governor's, for comparison.
+    ``told`` is False when nobody said how many updates are left.
     """
 
     limit: float
     past_s: float
     left: float
     told: bool
-    governed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A setting and what is expected of it, by update, as fractions of the governor's energy and time.
 
-    ``price`` is what another unit of allowed loss would save, ``loss_sd`` the standard deviation of ``loss``.
+    ``governed`` is the governor's best share beside it, ``worth`` what the two then save by update together.
     """
 
     pair: Pair
     saving: float
     loss: float
     loss_sd: float
-    price: float
-    #: Maps the state of time to ``loss``, for what a probe would make of its standard deviation.
-    gradient: Array
-
-    @property
-    def net(self) -> float:
-        """What an update at this setting is worth once its loss is paid for."""
-        return max(self.saving - self.price * self.loss, 0.1 * self.saving)
-
-    def worth_knowing(self, less_sd: float) -> float:
-        """What knowing the loss this much better is worth by update: so much of the allowance is free again."""
-        return self.price * SURE * less_sd
+    governed: float
+    worth: float
 
     def __str__(self) -> str:
         return (
@@ -185,19 +174,34 @@ class Table:
         variance = self._past[1] + updates**2 * self._variance + 2.0 * updates * self._with_past
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
-    def paced(self, allowance: Allowance) -> Flags:
-        """Which settings could be held to the end, where more will be known of them than today.
+    def plans(
+        self, allowance: Allowance, shares: Sequence[float], only: Index | None = None
+    ) -> tuple[Array, NDArray[np.int64]]:
+        """What each setting saves by update over the rest of the run, and the governor's best share beside it.
 
-        A contrast with the governor tells a loss to about the noise of one update; what is believed today and the
-        contrasts to come add up like independent measurements.
+        The rest of the run is planned as an alternation: the governor has a share of the updates, the setting has
+        the others. A larger share saves less, but tells the loss better and leaves more of the allowance to each
+        lowered update. What the alternation will have told at its end is one more measurement of the setting's loss.
+        Settings that no share makes allowed are at minus infinity; the second array indexes ``shares``.
         """
-        lost, left, held = self._past[0], allowance.left, allowance.left - allowance.governed
-        whole_s = allowance.limit * (allowance.past_s + left * self.total_s + held * self.lost_s)
-        contrasts = left / UPDATES_PER_CONTRAST
-        kept = 1.0 / np.sqrt(1.0 + contrasts * np.maximum(self._variance, 0.0) / self._noise_s2)
-        found = np.asarray(lost + held * self.lost_s + SURE * kept * self._sd(held) <= whole_s)
-        found[0, 0, 0] = True
-        return found
+        at = (slice(None),) * 3 if only is None else tuple(slice(i, i + 1) for i in only)
+        lost, left, limit = self._past[0], allowance.left, allowance.limit
+        saving, lost_s, with_past = self.saving[at], self.lost_s[at], self._with_past[at]
+        variance = np.maximum(self._variance[at], 0.0)
+        best = np.full(saving.shape, -math.inf)
+        which = np.zeros(saving.shape, dtype=np.int64)
+        whole_s = limit * (allowance.past_s + left * self.total_s)
+        for number, share in enumerate(shares):
+            held = left * (1.0 - share)
+            error = self._noise_s2 * (1.0 / max(left * share * BLOCK_USE, 1e-9) + 1.0 / max(held, 1e-9))
+            over = lost - whole_s + (held * (1.0 - limit)) * lost_s
+            shared = with_past + held * variance
+            rest = self._past[1] + held * (with_past + shared) - shared**2 / (variance + error)
+            allowed = (over <= 0.0) & (SURE**2 * rest <= over**2)
+            value = np.where(allowed, (1.0 - share) * saving, -math.inf)
+            which[value > best] = number
+            best = np.maximum(best, value)
+        return best, which
 
     def allowed(self, allowance: Allowance, updates: float, reach: tuple[float, float]) -> Flags:
         """Which settings may run now, for so many updates, before they can be left for the governor."""
@@ -227,29 +231,14 @@ class Table:
             return None
         return idle, axes[0].mhz.index(pair.generation_mhz), axes[1].mhz.index(pair.training_mhz)
 
-    def price(self, saving: Array, at: Index) -> float:
-        """What loss is worth: the saving given up by the loss given up, towards the setting that gives up least.
-
-        The governor is one of these settings, so what is held is never worth less than its price.
-        """
-        less = self.lost_s[at] - self.lost_s
-        cheaper = np.isfinite(saving) & (less > 1e-6 * self.total_s)
-        if not cheaper.any():
-            return 0.0
-        slopes = (saving[at] - saving[cheaper]) / (less[cheaper] / self.total_s)
-        return max(float(slopes.min()), 0.0)
-
-    def choice(self, at: Index, price: float) -> Choice:
+    def choice(self, at: Index, governed: float, worth: float) -> Choice:
         """The setting with this index."""
         axes = self._menu.axes
-        gradient = self._gradients[0][at[1]] + self._gradients[1][at[2]]
-        gradient[Layout.rest.start + 2] += float(self._switching_s[at])
-        idle = self._menu.idle_mhz if at[0] == 1 else None
         return Choice(
-            pair=Pair(axes[0].mhz[at[1]], axes[1].mhz[at[2]], idle),
+            pair=Pair(axes[0].mhz[at[1]], axes[1].mhz[at[2]], self._menu.idle_mhz if at[0] == 1 else None),
             saving=float(self.saving[at]),
             loss=float(self.lost_s[at] / self.total_s),
             loss_sd=math.sqrt(max(float(self._variance[at]), 0.0)) / self.total_s,
-            price=price,
-            gradient=gradient / self.total_s,
+            governed=governed,
+            worth=worth,
         )
