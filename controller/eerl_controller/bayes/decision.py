@@ -18,10 +18,10 @@ from eerl_controller.clocks import Pair
 
 #: A wrong belief is noticed within a monitoring window (Table 3: 20 updates); until then it must be affordable.
 COMMITTED_UPDATES = 20.0
-#: What is held already may spend faster by this share of the allowance.
-PACE_SLACK = 0.1
+#: The price of loss is what this share of the allowance more would save.
+PRICE_STEP = 0.1
 #: Shares of the governor among the updates to come that a plan may have.
-SHARES = (0.0, 0.04, 0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6)
+SHARES = (0.0, 0.04, 0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6)
 #: Hopes in standard deviations, with the probability of a Gaussian between halfway points (0.5, 1.5, and beyond).
 HOPES = ((1.0, 0.242), (2.0, 0.067))
 
@@ -43,15 +43,14 @@ def choose(table: Table, allowance: Allowance, reach: tuple[float, float], curre
     at = table.index(current)
     if at is None or not allowed[at]:
         return Decision(best, None, price)
-    # A little too fast a pace is put right later; it is no reason to change clocks now.
-    value, which = table.plans(_eased(allowance), SHARES, at)
+    value, which = table.plans(allowance, SHARES, at)
     worth = float(value.max())
     here = table.choice(at, SHARES[int(which.max())], worth) if worth > -math.inf else None
     return Decision(best, here, price)
 
 
-def _eased(allowance: Allowance) -> Allowance:
-    return replace(allowance, limit=allowance.limit * (1.0 + PACE_SLACK))
+def _dearer(allowance: Allowance) -> Allowance:
+    return replace(allowance, limit=allowance.limit * (1.0 + PRICE_STEP))
 
 
 def _best(table: Table, allowance: Allowance, allowed: Flags) -> tuple[Choice, float]:
@@ -63,9 +62,9 @@ def _best(table: Table, allowance: Allowance, allowed: Flags) -> tuple[Choice, f
     if worth <= 0.0:
         at, worth = (0, 0, 0), 0.0
     best = table.choice(at, SHARES[int(which[at])], worth)
-    more, _ = table.plans(_eased(allowance), around(best.governed))
+    more, _ = table.plans(_dearer(allowance), around(best.governed))
     gained = float(np.where(allowed, more, -math.inf).max()) - worth
-    spent = max(allowance.limit * PACE_SLACK * (allowance.past_s / table.total_s + allowance.left), 1e-9)
+    spent = max(allowance.limit * PRICE_STEP * (allowance.past_s / table.total_s + allowance.left), 1e-9)
     return best, max(gained, 0.0) * allowance.left / spent
 
 

@@ -169,10 +169,14 @@ class BayesSync(Stateful):
         return kind(self._settings, self._grid, self._references)
 
     def _make_menu(self) -> Menu:
-        """The settings to choose among, for the clocks that the governor reaches."""
+        """The settings to choose among, for the clocks that the governor reaches.
+
+        Both axes choose among the same clocks: where they take the same one, one pool need not switch.
+        """
+        ceilings = self._learner.ceilings_mhz
+        clocks = thinned(self._clocks, max(ceilings))
         generation, training = (
-            Axis(part, thinned(self._clocks, mhz), mhz)
-            for part, mhz in zip((GENERATION, TRAINING), self._learner.ceilings_mhz, strict=True)
+            Axis(part, clocks, mhz) for part, mhz in zip((GENERATION, TRAINING), ceilings, strict=True)
         )
         return Menu((generation, training), self._idle_mhz, one_pool=self._one_pool)
 
