@@ -28,8 +28,8 @@ SLOPES = SlopePrior(mean=0.4, sd=0.3)
 OFFSET_MEAN, OFFSET_SD = 0.006, 0.006
 #: Elasticities of work: more tokens take more time, at most in proportion.
 WORK = {
-    GENERATION: (("generated", 0.5, 0.3), ("longest", 0.3, 0.3), ("valid", 0.0, 0.3)),
-    TRAINING: (("valid", 0.7, 0.3), ("generated", 0.1, 0.2)),
+    GENERATION: (("generated", 0.5, 0.3), ("steps", 0.3, 0.3), ("valid", 0.0, 0.3)),
+    TRAINING: (("valid", 0.4, 0.3), ("consumed", 0.4, 0.3)),
 }
 #: Refit and the like follow a clock little (they wait for the network), and switching costs them something.
 REST_SLOPE_MEAN, REST_SLOPE_SD = 0.1, 0.15
