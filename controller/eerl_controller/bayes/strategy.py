@@ -48,6 +48,8 @@ CHANGE_UPDATES = 2.0
 SEARCH_CONTRASTS = 3
 #: Nothing is tried or compared any more when fewer blocks than this are left to make use of it.
 LAST_PROBE_BLOCKS = 3.0
+#: Updates that are left at least when nobody says how many: a fifth of the paper's runs of 500.
+SHORT_RUN = 100.0
 #: Share of the allowance that the first trial may take at the very worst.
 FIRST_SHARE = 0.5
 
@@ -223,12 +225,12 @@ class BayesSync(Stateful):
 
     def _allowance(self) -> Allowance:
         """What may be lost. When nobody says how long the run will be, it is taken to last as long again as it has
-        lasted, and no less than a monitoring window, so that something may begin.
+        lasted, and no less than a short run does; what was lost must then be within the limit at any time.
         """
         limit, past_s, left = self._settings.max_throughput_loss, self._learner.past_s, self._left
         told = left is not None
         if left is None:
-            left = max(float(self._learner.seen), float(self._settings.monitor_window))
+            left = max(float(self._learner.seen), SHORT_RUN)
         return Allowance(limit, past_s, left, told)
 
     def _decide(self) -> None:
