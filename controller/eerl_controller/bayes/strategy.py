@@ -36,12 +36,14 @@ from eerl_controller.work import Observation, Unusable
 FIRST_UPDATES = 6
 #: Usable updates of a block, lowered or governor: with one, a single straggler would be all that is known.
 BLOCK_UPDATES = 2
+import os
+TURN = int(os.environ.get('TURN', 2))
 #: A lock that was just found good is not looked at again sooner, but for an alarm: half of Table 3's "every 10".
 HOLD_UPDATES = 5
 #: Clocks nearer than this (a log) are not worth telling apart.
 LEAST_STEP = 0.02
 #: A trial goes no deeper than this many times what was tried: beyond lies extrapolation.
-DEEPER = 2.0
+DEEPER = 1.5
 #: A change of clocks must repay as many updates: the first one after it is no evidence, and the job feels it.
 CHANGE_UPDATES = 2.0
 #: Alternations of lowered clocks and governor that make a search.
@@ -296,7 +298,11 @@ class BayesSync(Stateful):
         """Whether it is the governor's turn, by the share that the plan gives it."""
         if self._contrasts == 0:
             return True
-        return not ending and best.saving > 0.0 and self._since >= turn_updates(best.governed)[1]
+        return not ending and best.saving > 0.0 and self._since >= self._turn(best.governed)
+
+    def _turn(self, governed: float) -> float:
+        block = (TURN if self._contrasts >= SEARCH_CONTRASTS else BLOCK_UPDATES) + 1.0
+        return block * (1.0 - governed) / max(governed, 1e-3)
 
     def _probe(self, best: Choice) -> None:
         note = (
@@ -309,7 +315,7 @@ class BayesSync(Stateful):
             self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, note)
         else:
             self._enter(State.REMEASURE, GOVERNOR, Reason.REFERENCE_AGE, note)
-        self._wanted = turn_updates(best.governed)[0] - 1
+        self._wanted = (TURN if self.state is State.REMEASURE else BLOCK_UPDATES)
 
     def _explore(self, hope: Choice) -> None:
         note = f"may be better; {hope}"
@@ -333,7 +339,7 @@ class BayesSync(Stateful):
 
     def _next_block(self, choice: Choice) -> None:
         rests = self.state is State.LOCKED and choice.pair == self._held
-        due = turn_updates(choice.governed)[1] - self._since
+        due = self._turn(choice.governed) - self._since
         self._wanted = min(HOLD_UPDATES, max(due, 1)) if rests else BLOCK_UPDATES
         self._held, self._usable = choice.pair, 0
 
@@ -401,14 +407,6 @@ class BayesSync(Stateful):
             self._fallback = self._trials()
             self._fallback.load(values["fallback"])
             self.book = self._fallback.book
-
-
-def turn_updates(governed: float) -> tuple[int, int]:
-    """Updates in a row under the governor and under lowered clocks, when the governor has this share of them."""
-    block = BLOCK_UPDATES + 1
-    if governed >= 0.5:
-        return round(block * governed / (1.0 - governed)), block
-    return block, round(block * (1.0 - governed) / max(governed, 1e-3))
 
 
 def thinned(clocks: tuple[int, ...], ceiling_mhz: float) -> list[int]:
