@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from eerl_controller.bayes.learner import Learner
 from eerl_controller.bayes.menu import Menu
-from eerl_controller.bayes.table import HOPE_BLOCKS, Allowance, Choice, Flags, Index, Table
+from eerl_controller.bayes.table import HOPE_BLOCKS, Allowance, Choice, Flags, Hope, Index, Table
 from eerl_controller.clocks import Pair
 
 #: A wrong belief is noticed within a monitoring window (Table 3: 20 updates); until then it must be affordable.
@@ -38,7 +38,8 @@ class Decision:
 
 def choose(table: Table, allowance: Allowance, reach: tuple[float, float], current: Pair) -> Decision:
     """The best setting no deeper than ``reach`` with its governor's share, and what is expected of ``current``."""
-    allowed = table.allowed(allowance, COMMITTED_UPDATES, reach)
+    committed = COMMITTED_UPDATES if len(allowance.ends) == 1 else 5.0
+    allowed = table.allowed(allowance, committed, reach)
     best, price = _best(table, allowance, allowed)
     at = table.index(current)
     if at is None or not allowed[at]:
@@ -98,8 +99,9 @@ def find_hope(
     found: tuple[float, Choice] | None = None
     for axis in (0, 1):
         gain, most, where = 0.0, 0.0, None
+        held = menu.axes[axis].mhz.index(best.pair.phases[axis])
         for hope, chance in HOPES:
-            value, _ = Table(menu, learner, hopeful=(axis, hope)).plans(allowance, shares)
+            value, _ = Table(menu, learner, Hope(axis, hope, held)).plans(allowance, shares)
             at = best_index(value)
             better = chance * max(float(value[at]) - best.worth, 0.0)
             gain += better * max(allowance.left - trial, 0.0)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from eerl_controller.bayes.decision import choose, find_hope
+from eerl_controller.bayes.decision import COMMITTED_UPDATES, choose, find_hope
 from eerl_controller.bayes.learner import Learner
 from eerl_controller.bayes.menu import Axis, Menu
 from eerl_controller.bayes.sample import GENERATION, TRAINING, parts_of
@@ -230,10 +230,10 @@ class BayesSync(Stateful):
         lasted, and no less than a short run does; what was lost must then be within the limit at any time.
         """
         limit, past_s, left = self._settings.max_throughput_loss, self._learner.past_s, self._left
-        told = left is not None
-        if left is None:
-            left = max(float(self._learner.seen), SHORT_RUN)
-        return Allowance(limit, past_s, left, told)
+        if left is not None:
+            return Allowance(limit, past_s, left, (left,))
+        left = max(float(self._learner.seen), SHORT_RUN)
+        return Allowance(limit, past_s, left, (COMMITTED_UPDATES, left))
 
     def _decide(self) -> None:
         """A block is over, or the governor has been long enough: what comes next."""

@@ -39,13 +39,13 @@ WORST_OFFSET = 0.02
 class Allowance:
     """What may be lost: ``limit`` of all the time, ``past_s`` seconds of which are over and ``left`` updates to come.
 
-    ``told`` is False when nobody said how many updates are left.
+    ``ends`` are the updates after which it must be kept: the same when that is known, sooner too when it is not.
     """
 
     limit: float
     past_s: float
     left: float
-    told: bool
+    ends: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,18 @@ class Choice:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Hope:
+    """A clock response kinder than believed by so many standard deviations, beyond what one held clock tells of it.
+
+    ``held`` is that clock's place on the axis: what the others have in common with it, holding it will show.
+    """
+
+    axis: int
+    deviations: float
+    held: int
+
+
 class Table:
     """Every setting at once: idle off and on, generation's clocks, training's clocks."""
 
@@ -76,7 +88,7 @@ class Table:
         self,
         menu: Menu,
         learner: Learner,
-        hopeful: tuple[int, float] | None = None,
+        hopeful: Hope | None = None,
     ) -> None:
         times, powers, outlook = learner.times, learner.powers, learner.outlook
         self._menu = menu
@@ -94,12 +106,9 @@ class Table:
         slow, kept = [], np.ones(1)
         for number, (axis, own) in enumerate(zip(menu.axes, rows, strict=True)):
             log = own @ mean
-            if hopeful is not None and number == hopeful[0]:
-                # A trial's noise is in its way: what it may change is less than all that is not known.
-                variance = np.maximum(np.einsum("ij,ij->i", own @ self._covariance, own), 0.0)
-                noise = scales[number] ** 2 / HOPE_BLOCKS
-                log = log - hopeful[1] * variance / np.sqrt(variance + noise)
-                kept = np.sqrt(noise / (variance + noise))
+            if hopeful is not None and number == hopeful.axis:
+                shift, kept = self._hope(own, scales[number], hopeful)
+                log = log - shift
             # Physics: slower when lower, and never slower than the clock itself.
             slow.append(np.clip(np.maximum.accumulate(log), 0.0, axis.depths + WORST_OFFSET))
         rest_mean = mean[Layout.rest]
@@ -143,7 +152,7 @@ class Table:
         self._gradients[0][:, Layout.rest.start] += seconds[REST] * generation.depths
         self._gradients[1][:, Layout.rest.start + 1] += seconds[REST] * training.depths
         if hopeful is not None:
-            self._gradients[hopeful[0]] = kept[:, None] * self._gradients[hopeful[0]]
+            self._gradients[hopeful.axis] = kept[:, None] * self._gradients[hopeful.axis]
         self._switching_s = seconds[REST] * menu.switches
         worst = [np.expm1(axis.depths + WORST_OFFSET * axis.locked) for axis in menu.axes]
         self.worst_s = (
@@ -152,6 +161,17 @@ class Table:
             + (seconds[TRAINING] * worst[1])[None, None, :]
         )
         self._variances()
+
+    def _hope(self, rows: Array, scale: float, hope: Hope) -> tuple[Array, Array]:
+        """How much kinder each clock may turn out than the held one tells, and what part of the doubt stays."""
+        carried = rows @ self._covariance
+        variance = np.maximum(np.einsum("ij,ij->i", carried, rows), 0.0)
+        if variance[hope.held] > 0.0:
+            variance -= (carried @ rows[hope.held]) ** 2 / variance[hope.held]
+            variance = np.maximum(variance, 0.0)
+        # A trial's noise is in its way: what it may change is less than all that is not known.
+        noise = scale**2 / HOPE_BLOCKS
+        return hope.deviations * variance / np.sqrt(variance + noise), np.sqrt(noise / (variance + noise))
 
     def _variances(self) -> None:
         covariance, switching, at = self._covariance, self._switching_s, Layout.rest.start + 2
@@ -185,19 +205,21 @@ class Table:
         Settings that no share makes allowed are at minus infinity; the second array indexes ``shares``.
         """
         at = (slice(None),) * 3 if only is None else tuple(slice(i, i + 1) for i in only)
-        lost, left, limit = self._past[0], allowance.left, allowance.limit
+        lost, limit = self._past[0], allowance.limit
         saving, lost_s, with_past = self.saving[at], self.lost_s[at], self._with_past[at]
         variance = np.maximum(self._variance[at], 0.0)
         best = np.full(saving.shape, -math.inf)
         which = np.zeros(saving.shape, dtype=np.int64)
-        whole_s = limit * (allowance.past_s + left * self.total_s)
         for number, share in enumerate(shares):
-            held = left * (1.0 - share)
-            error = self._noise_s2 * (1.0 / max(left * share * BLOCK_USE, 1e-9) + 1.0 / max(held, 1e-9))
-            over = lost - whole_s + (held * (1.0 - limit)) * lost_s
-            shared = with_past + held * variance
-            rest = self._past[1] + held * (with_past + shared) - shared**2 / (variance + error)
-            allowed = (over <= 0.0) & (SURE**2 * rest <= over**2)
+            allowed = np.ones(saving.shape, dtype=bool)
+            for left in allowance.ends:
+                held = left * (1.0 - share)
+                error = self._noise_s2 * (1.0 / max(left * share * BLOCK_USE, 1e-9) + 1.0 / max(held, 1e-9))
+                whole_s = limit * (allowance.past_s + left * self.total_s)
+                over = lost - whole_s + (held * (1.0 - limit)) * lost_s
+                shared = with_past + held * variance
+                rest = self._past[1] + held * (with_past + shared) - shared**2 / (variance + error)
+                allowed &= (over <= 0.0) & (SURE**2 * rest <= over**2)
             value = np.where(allowed, (1.0 - share) * saving, -math.inf)
             which[value > best] = number
             best = np.maximum(best, value)
@@ -208,7 +230,7 @@ class Table:
         lost, sd_lost = self._past[0], math.sqrt(max(self._past[1], 0.0))
         limit = allowance.limit
         committed = min(allowance.left, updates)
-        to_come = allowance.left if allowance.told else committed
+        to_come = max(min(allowance.ends), committed)
         # Seconds that the rest of the run takes count for the allowance, its own losses included.
         budget_s = limit * (allowance.past_s + to_come * self.total_s)
         surely = lost + SURE * sd_lost + committed * self.worst_s
