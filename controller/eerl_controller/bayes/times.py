@@ -36,9 +36,9 @@ REST_SLOPE_MEAN, REST_SLOPE_SD = 0.1, 0.15
 SWITCH_MEAN, SWITCH_SD = 0.05, 0.2
 #: The level of the first updates' median, and of what is seen only now and then.
 LEVEL_SD = 0.1
-#: Noise of an update's parts before any data (paper, appendix B: 0.3 to 1 % over three updates); of the rest, which
-#: is short, more.
-NOISE = (0.015, 0.015, 0.05)
+#: Noise of an update's parts before any data (paper, appendix B: 0.3 to 1 % over three updates, so about twice that
+#: in one); of the rest, which is short, more.
+NOISE = (0.01, 0.01, 0.05)
 #: After so many readings all of them are weighed anew by the noise that they have shown.
 REWEIGHED = (6, 12, 24, 48)
 #: Suppositions: correlation of successive updates, share of the noise that parts have in common, and the random walk
