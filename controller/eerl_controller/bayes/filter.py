@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-#: Degrees of freedom of the tails: heavier than a Gaussian's, with a variance that exists.
-TAIL_DF = 4.0
+#: Degrees of freedom of the tails: heavier than a Gaussian's, with a variance and a kurtosis that exist.
+TAIL_DF = 6.0
 #: The prior noise scale counts as much as this many readings.
 SCALE_PRIOR_READINGS = 3.0
 #: Readings over which a noise scale is learnt: four monitoring windows, for it may change.
