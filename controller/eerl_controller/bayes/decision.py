@@ -18,6 +18,9 @@ from eerl_controller.clocks import Pair
 
 #: A wrong belief is noticed within a monitoring window (Table 3: 20 updates); until then it must be affordable.
 COMMITTED_UPDATES = 20.0
+#: When the run may end at any time, a plan must hold after that window too, with all that it will have shown. What is
+#: chosen now is only committed until the next decision.
+NEXT_DECISION_UPDATES = 5.0
 #: The price of loss is what this share of the allowance more would save.
 PRICE_STEP = 0.1
 #: Shares of the governor among the updates to come that a plan may have.
@@ -38,7 +41,7 @@ class Decision:
 
 def choose(table: Table, allowance: Allowance, reach: tuple[float, float], current: Pair) -> Decision:
     """The best setting no deeper than ``reach`` with its governor's share, and what is expected of ``current``."""
-    committed = COMMITTED_UPDATES if len(allowance.ends) == 1 else 5.0
+    committed = COMMITTED_UPDATES if len(allowance.ends) == 1 else NEXT_DECISION_UPDATES
     allowed = table.allowed(allowance, committed, reach)
     best, price = _best(table, allowance, allowed)
     at = table.index(current)

@@ -86,9 +86,7 @@ class Learner:
         # What is usual is only known once all of them were seen.
         work = [self._effort.of(item.counts) for item, _ in parts]
         counts = {
-            name: median(row[name] for row in work)
-            for name in work[0]
-            if all(name in row for row in work)
+            name: median(row[name] for row in work) for name in work[0] if all(name in row for row in work)
         }
         seconds = [median(found.seconds[part] for _, found in parts) for part in range(3)]
         joules = [(found.joules, found.seconds) for _, found in parts if found.joules is not None]

@@ -36,8 +36,6 @@ from eerl_controller.work import Observation, Unusable
 FIRST_UPDATES = 6
 #: Usable updates of a block, lowered or governor: with one, a single straggler would be all that is known.
 BLOCK_UPDATES = 2
-import os
-TURN = int(os.environ.get('TURN', 2))
 #: A lock that was just found good is not looked at again sooner, but for an alarm: half of Table 3's "every 10".
 HOLD_UPDATES = 5
 #: Clocks nearer than this (a log) are not worth telling apart.
@@ -298,11 +296,7 @@ class BayesSync(Stateful):
         """Whether it is the governor's turn, by the share that the plan gives it."""
         if self._contrasts == 0:
             return True
-        return not ending and best.saving > 0.0 and self._since >= self._turn(best.governed)
-
-    def _turn(self, governed: float) -> float:
-        block = (TURN if self._contrasts >= SEARCH_CONTRASTS else BLOCK_UPDATES) + 1.0
-        return block * (1.0 - governed) / max(governed, 1e-3)
+        return not ending and best.saving > 0.0 and self._since >= turn_updates(best.governed)
 
     def _probe(self, best: Choice) -> None:
         note = (
@@ -315,7 +309,6 @@ class BayesSync(Stateful):
             self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, note)
         else:
             self._enter(State.REMEASURE, GOVERNOR, Reason.REFERENCE_AGE, note)
-        self._wanted = (TURN if self.state is State.REMEASURE else BLOCK_UPDATES)
 
     def _explore(self, hope: Choice) -> None:
         note = f"may be better; {hope}"
@@ -339,7 +332,7 @@ class BayesSync(Stateful):
 
     def _next_block(self, choice: Choice) -> None:
         rests = self.state is State.LOCKED and choice.pair == self._held
-        due = self._turn(choice.governed) - self._since
+        due = math.ceil(turn_updates(choice.governed)) - self._since
         self._wanted = min(HOLD_UPDATES, max(due, 1)) if rests else BLOCK_UPDATES
         self._held, self._usable = choice.pair, 0
 
@@ -407,6 +400,11 @@ class BayesSync(Stateful):
             self._fallback = self._trials()
             self._fallback.load(values["fallback"])
             self.book = self._fallback.book
+
+
+def turn_updates(governed: float) -> float:
+    """Lowered updates between two blocks of the governor's, when it has this share of all updates."""
+    return (BLOCK_UPDATES + 1.0) * (1.0 - governed) / max(governed, 1e-3)
 
 
 def thinned(clocks: tuple[int, ...], ceiling_mhz: float) -> list[int]:

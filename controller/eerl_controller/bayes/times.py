@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from eerl_controller.bayes.curve import PIECES, SlopePrior, basis
 from eerl_controller.bayes.filter import FilterBank
-from eerl_controller.bayes.sample import GENERATION, GOVERNED, REST, TRAINING, Clocks
+from eerl_controller.bayes.sample import GENERATION, REST, TRAINING, Clocks
 
 Array = NDArray[np.float64]
 
@@ -221,31 +221,6 @@ class Times:
                 rows, white = self._rows(part, counts, clocks)
                 found[part] = self.bank.read(part, rows, white, math.log(seconds[part]))
         return found[0], found[1], found[2]
-
-    def after_probe(self, gradient: Array, clocks: Clocks, pattern: Sequence[tuple[bool, int]]) -> float:
-        """Standard deviation that ``gradient @ state`` would have after blocks of usable updates.
-
-        ``pattern`` lists blocks: whether under the governor, and how many usable updates, each after one that is not.
-        """
-        at = int(self.bank.weights.argmax())
-        covariance = self.bank.covariance[at].copy()
-        decay, walk = self._decay[at], self._walk[at]
-        fresh = np.where(decay < 1.0, 1.0 - decay**2, 0.0) + walk
-        index = np.arange(Layout.size)
-        readings = {}
-        for governed in (True, False):
-            rows = [self._rows(part, {}, GOVERNED if governed else clocks) for part in (GENERATION, TRAINING)]
-            readings[governed] = [(row[at], float(white[at])) for row, white in rows]
-        for governed, usable in pattern:
-            for update in range(usable + 1):
-                covariance *= decay[:, None] * decay[None, :]
-                covariance[index, index] += fresh
-                if update == 0:
-                    continue
-                for row, white in readings[governed]:
-                    carried = covariance @ row
-                    covariance -= np.outer(carried, carried / (float(row @ carried) + white))
-        return math.sqrt(max(float(gradient @ covariance @ gradient), 0.0))
 
     def lose(self, seconds: tuple[float, float, float], clocks: Clocks) -> None:
         """Account for what these seconds would have been less under the governor."""
