@@ -26,7 +26,7 @@ PRICE_STEP = 0.1
 #: Shares of the governor among the updates to come that a plan may have.
 SHARES = (0.0, 0.04, 0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6)
 #: Hopes in standard deviations, with the probability of a Gaussian between halfway points (0.5, 1.5, and beyond).
-HOPES = ((1.0, 0.242), (2.0, 0.067))
+HOPES = ((2.0, 0.067), (1.0, 0.242))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def choose(table: Table, allowance: Allowance, reach: tuple[float, float], curre
     at = table.index(current)
     if at is None or not allowed[at]:
         return Decision(best, None, price)
-    value, which = table.plans(allowance, SHARES, at)
+    value, which = table.plans(allowance, SHARES, only=at)
     worth = float(value.max())
     here = table.choice(at, SHARES[int(which.max())], worth) if worth > -math.inf else None
     return Decision(best, here, price)
@@ -66,7 +66,7 @@ def _best(table: Table, allowance: Allowance, allowed: Flags) -> tuple[Choice, f
     if worth <= 0.0:
         at, worth = (0, 0, 0), 0.0
     best = table.choice(at, SHARES[int(which[at])], worth)
-    more, _ = table.plans(_dearer(allowance), around(best.governed))
+    more, _ = table.plans(_dearer(allowance), around(best.governed), least=worth)
     gained = float(np.where(allowed, more, -math.inf).max()) - worth
     spent = max(allowance.limit * PRICE_STEP * (allowance.past_s / table.total_s + allowance.left), 1e-9)
     return best, max(gained, 0.0) * allowance.left / spent
@@ -104,9 +104,12 @@ def find_hope(
         gain, most, where = 0.0, 0.0, None
         held = menu.axes[axis].mhz.index(best.pair.phases[axis])
         for hope, chance in HOPES:
-            value, _ = Table(menu, learner, Hope(axis, hope, held)).plans(allowance, shares)
+            value, _ = Table(menu, learner, Hope(axis, hope, held)).plans(allowance, shares, least=best.worth)
             at = best_index(value)
-            better = chance * max(float(value[at]) - best.worth, 0.0)
+            if value[at] <= best.worth:
+                # Nothing would be better; nor would it be with less hope.
+                break
+            better = chance * (float(value[at]) - best.worth)
             gain += better * max(allowance.left - trial, 0.0)
             if better > most:
                 most, where = better, nearest(affordable, at)

@@ -195,35 +195,39 @@ class Table:
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
     def plans(
-        self, allowance: Allowance, shares: Sequence[float], only: Index | None = None
+        self, allowance: Allowance, shares: Sequence[float], *, least: float = 0.0, only: Index | None = None
     ) -> tuple[Array, NDArray[np.int64]]:
         """What each setting saves by update over the rest of the run, and the governor's best share beside it.
 
         The rest of the run is planned as an alternation: the governor has a share of the updates, the setting has
         the others. A larger share saves less, but tells the loss better and leaves more of the allowance to each
         lowered update. What the alternation will have told at its end is one more measurement of the setting's loss.
-        Settings that no share makes allowed are at minus infinity; the second array indexes ``shares``.
+        Settings that no share makes allowed, or that cannot save more than ``least``, are at minus infinity; the
+        second array indexes ``shares``.
         """
-        at = (slice(None),) * 3 if only is None else tuple(slice(i, i + 1) for i in only)
-        lost, limit = self._past[0], allowance.limit
-        saving, lost_s, with_past = self.saving[at], self.lost_s[at], self._with_past[at]
-        variance = np.maximum(self._variance[at], 0.0)
-        best = np.full(saving.shape, -math.inf)
-        which = np.zeros(saving.shape, dtype=np.int64)
+        best, which = np.full(self.saving.size, -math.inf), np.zeros(self.saving.size, dtype=np.int64)
+        if only is None:
+            at = np.flatnonzero(self.saving.ravel() * (1.0 - shares[0]) > least)
+        else:
+            at = np.array([np.ravel_multi_index(only, self.saving.shape)])
+        saving, lost_s = self.saving.ravel()[at], self.lost_s.ravel()[at]
+        with_past, variance = self._with_past.ravel()[at], np.maximum(self._variance.ravel()[at], 0.0)
+        limit = allowance.limit
         for number, share in enumerate(shares):
-            allowed = np.ones(saving.shape, dtype=bool)
+            allowed = np.ones(len(at), dtype=bool)
             for left in allowance.ends:
                 held = left * (1.0 - share)
                 error = self._noise_s2 * (1.0 / max(left * share * BLOCK_USE, 1e-9) + 1.0 / max(held, 1e-9))
                 whole_s = limit * (allowance.past_s + left * self.total_s)
-                over = lost - whole_s + (held * (1.0 - limit)) * lost_s
+                over = self._past[0] - whole_s + (held * (1.0 - limit)) * lost_s
                 shared = with_past + held * variance
                 rest = self._past[1] + held * (with_past + shared) - shared**2 / (variance + error)
                 allowed &= (over <= 0.0) & (SURE**2 * rest <= over**2)
             value = np.where(allowed, (1.0 - share) * saving, -math.inf)
-            which[value > best] = number
-            best = np.maximum(best, value)
-        return best, which
+            better = value > best[at]
+            which[at[better]] = number
+            best[at] = np.maximum(best[at], value)
+        return best.reshape(self.saving.shape), which.reshape(self.saving.shape)
 
     def allowed(self, allowance: Allowance, updates: float, reach: tuple[float, float]) -> Flags:
         """Which settings may run now, for so many updates, before they can be left for the governor."""
