@@ -54,6 +54,8 @@ class Learner:
         #: How deep either clock has been while it could be learnt from, as a log below the governor's.
         self.reach = [0.0, 0.0]
         self._cusum = [0.0, 0.0, 0.0, 0.0]
+        #: The first update under clocks deeper than any before, until the second has come.
+        self._waiting: list[tuple[Parts, Mapping[str, float], Clocks]] = []
 
     @property
     def known(self) -> bool:
@@ -103,6 +105,7 @@ class Learner:
             self._expect(found, GOVERNED)
         self.settle()
         self.reach = [0.0, 0.0]
+        self._waiting = []
 
     def settle(self) -> None:
         """An alarm was taken care of."""
@@ -125,6 +128,8 @@ class Learner:
         self.outlook.add_visits(validation_s, max(visit_s - validation_s, 0.0))
         if not self.known:
             return False
+        if self._waiting and (evidence.pair is None or self.clocks_of(evidence.pair) != self._waiting[0][2]):
+            self._learn_waiting()
         usual_s = sum(self.outlook.seconds)
         own_s = max((record.elapsed_s or usual_s) - visit_s, 0.0)
         self.past_s += min(own_s, LONGEST * usual_s) + visit_s + lost * usual_s
@@ -137,12 +142,29 @@ class Learner:
         parts = parts_of(observation) if observation is not None else None
         learnt = observation is not None and parts is not None and pair is not None and evidence.settled
         if learnt and observation is not None and parts is not None and pair is not None:
-            self._learn(parts, self._effort.of(observation.counts), self.clocks_of(pair))
+            self._take(parts, self._effort.of(observation.counts), self.clocks_of(pair))
         if parts is not None and pair is not None:
             self._expect(parts, self.clocks_of(pair))
         if evidence.unusable is not Unusable.OPERATOR_HOLD:
             self._lose(record, parts, pair or requested(record), validation_s)
         return learnt
+
+    def _take(self, parts: Parts, work: Mapping[str, float], clocks: Clocks) -> None:
+        """Learn from an update; from the first under clocks deeper than any before together with the second.
+
+        Of something never seen before anything is believed, a straggler too, and what follows then looks like the
+        outlier. Of two the one nearer to what was expected is taken first.
+        """
+        self._waiting.append((parts, work, clocks))
+        deeper = any(depth > most + 1e-9 for depth, most in zip(clocks.depths, self.reach, strict=True))
+        if not deeper or len(self._waiting) > 1:
+            self._learn_waiting()
+
+    def _learn_waiting(self) -> None:
+        self._waiting.sort(key=lambda item: self.times.distance(item[0].seconds, item[1], item[2]))
+        for parts, work, clocks in self._waiting:
+            self._learn(parts, work, clocks)
+        self._waiting = []
 
     def _learn(self, parts: Parts, work: Mapping[str, float], clocks: Clocks) -> None:
         surprises = self.times.read(parts.seconds, work, clocks)
@@ -195,6 +217,15 @@ class Learner:
             "effort": self._effort.to_list(),
             "reach": list(self.reach),
             "cusum": list(self._cusum),
+            "waiting": [
+                [
+                    list(parts.seconds),
+                    list(parts.joules) if parts.joules else None,
+                    dict(work),
+                    clocks.to_list(),
+                ]
+                for parts, work, clocks in self._waiting
+            ],
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
@@ -208,6 +239,10 @@ class Learner:
         self._last_update = values["last_update"]
         self._effort.load(values["effort"])
         self.reach, self._cusum = list(values["reach"]), list(values["cusum"])
+        self._waiting = [
+            (Parts((*seconds,), (*joules,) if joules else None), work, Clocks.from_list(clocks))
+            for seconds, joules, work, clocks in values["waiting"]
+        ]
 
 
 def requested(record: UpdateRecord) -> Pair:

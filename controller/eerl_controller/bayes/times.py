@@ -152,13 +152,18 @@ class Times:
             row[Layout.offset[part]] = float(clocks.locked[part])
         return row
 
-    def _rows(self, part: int, counts: Mapping[str, float], clocks: Clocks) -> tuple[Array, Array]:
-        """Rows of a reading for every filter, and its own noise variance."""
+    def _work_row(self, part: int, counts: Mapping[str, float], clocks: Clocks) -> Array:
+        """The row that maps the state to a part's log seconds but for its noise."""
         row = self.response_row(part, clocks)
         row[Layout.level[part]] = 1.0
         for i, (name, _, _) in enumerate(WORK.get(part, ())):
             if name in counts and name in self._centres:
                 row[Layout.work[part].start + i] = math.log1p(counts[name]) - self._centres[name]
+        return row
+
+    def _rows(self, part: int, counts: Mapping[str, float], clocks: Clocks) -> tuple[Array, Array]:
+        """Rows of a reading for every filter, and its own noise variance."""
+        row = self._work_row(part, counts, clocks)
         rows = np.repeat(row[None, :], len(self._common), axis=0)
         scale = self.bank.scales[:, part]
         common = self._common if part != REST else np.zeros_like(self._common)
@@ -221,6 +226,17 @@ class Times:
                 rows, white = self._rows(part, counts, clocks)
                 found[part] = self.bank.read(part, rows, white, math.log(seconds[part]))
         return found[0], found[1], found[2]
+
+    def distance(
+        self, seconds: tuple[float, float, float], counts: Mapping[str, float], clocks: Clocks
+    ) -> float:
+        """How far an update's phases are from what is expected of them, as a log, the further of both."""
+        mean = self.bank.pooled_mean()
+        found = []
+        for part in (GENERATION, TRAINING):
+            expected = self._work_row(part, counts, clocks) @ mean
+            found.append(abs(math.log(max(seconds[part], 1e-6)) - float(expected)))
+        return max(found)
 
     def lose(self, seconds: tuple[float, float, float], clocks: Clocks) -> None:
         """Account for what these seconds would have been less under the governor."""
