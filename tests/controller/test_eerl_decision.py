@@ -126,7 +126,7 @@ def test_both_axes_offer_the_same_clocks(strategy: BayesSync) -> None:
 
 
 def test_rounds_that_training_never_saw_are_told_apart() -> None:
-    """Twice the usual tokens beside the valid ones are two rounds: training saw half, and two tails were waited for."""
+    """Twice the usual tokens beside the valid ones are two rounds: training saw half, two tails were waited for."""
     effort = Effort()
 
     for index in range(8):
