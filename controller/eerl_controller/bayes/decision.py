@@ -1,8 +1,8 @@
 """One rule: the plan that saves most over what is left, while the run's loss stays allowed with 99 % probability.
 
 A plan is a setting and the governor's share beside it. Governor updates save nothing, but leave their part of the
-allowance to the lowered ones, and tell what these cost. What was not spent of the allowance may be spent later. Before
-there is data, physics bounds what a setting can cost.
+allowance to the lowered ones, and tell what these cost. What was not spent of the allowance may be spent later.
+Before there is data, physics bounds what a setting can cost.
 """
 
 from __future__ import annotations
