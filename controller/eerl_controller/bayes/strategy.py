@@ -1,10 +1,10 @@
 """Policy ``eerl`` in the synchronous modes: learn from every usable update, decide by one rule.
 
 Lowered clocks alternate with governor blocks in the share that the plan for the rest of the run gives the governor
-(``table``, ``decision``). What the states mean here: ``SEARCH`` until lowered clocks were compared with the governor
-a few times; ``CONFIRMATION`` while a setting is held that may be better, on the evidence of the next block;
-``LOCKED`` while the best one known is held; ``REMEASURE`` while the governor is, for comparison. Every change of state goes
-through :meth:`_enter`.
+(``table``, ``decision``). What the states mean here: ``SEARCH`` until lowered clocks were compared with the
+governor a few times; ``CONFIRMATION`` while a setting is held that may be better, on the evidence of the next
+block; ``LOCKED`` while the best one known is held; ``REMEASURE`` while the governor is, for comparison. Every
+change of state goes through :meth:`_enter`.
 """
 
 from __future__ import annotations
