@@ -11,11 +11,11 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eerl_controller.bayes.learner import Learner
 from eerl_controller.bayes.menu import Menu
-from eerl_controller.bayes.table import HOPE_BLOCKS, Allowance, Choice, Flags, Hope, Index, Table
+from eerl_controller.bayes.plan import Allowance, Choice, Flags, Plan, affordable, best_plan, choice
+from eerl_controller.bayes.table import HOPE_BLOCKS, Hope, Index, Table
 from eerl_controller.clocks import Pair
 
 #: A wrong belief is noticed within a monitoring window (Table 3: 20 updates); until then it must be affordable.
@@ -44,34 +44,25 @@ class Decision:
 def choose(table: Table, allowance: Allowance, reach: tuple[float, float], current: Pair) -> Decision:
     """The best setting no deeper than ``reach`` with its governor's share, and what is expected of ``current``."""
     committed = COMMITTED_UPDATES if len(allowance.ends) == 1 else NEXT_DECISION_UPDATES
-    allowed = table.allowed(allowance, committed, reach)
+    allowed = affordable(table, allowance, committed, reach)
     best, price = _best(table, allowance, allowed)
     at = table.index(current)
     if at is None or not allowed[at]:
         return Decision(best, None, price)
-    value, which = table.plans(allowance, SHARES, only=at)
-    worth = float(value.max())
-    here = table.choice(at, SHARES[int(which.max())], worth) if worth > -math.inf else None
-    return Decision(best, here, price)
-
-
-def _dearer(allowance: Allowance) -> Allowance:
-    return replace(allowance, limit=allowance.limit * (1.0 + PRICE_STEP))
+    only = np.zeros_like(allowed)
+    only[at] = True
+    here = best_plan(table, allowance, SHARES, least=-math.inf, among=only)
+    return Decision(best, choice(table, at, here.governed, here.worth) if here else None, price)
 
 
 def _best(table: Table, allowance: Allowance, allowed: Flags) -> tuple[Choice, float]:
     """The best plan, and the price of loss beside it."""
-    value, which = table.plans(allowance, SHARES)
-    value = np.where(allowed, value, -math.inf)
-    at = best_index(value)
-    worth = float(value[at])
-    if worth <= 0.0:
-        at, worth = (0, 0, 0), 0.0
-    best = table.choice(at, SHARES[int(which[at])], worth)
-    more, _ = table.plans(_dearer(allowance), around(best.governed), least=worth)
-    gained = float(np.where(allowed, more, -math.inf).max()) - worth
+    plan = best_plan(table, allowance, SHARES, among=allowed) or Plan((0, 0, 0), 0.0, 0.0)
+    dearer = replace(allowance, limit=allowance.limit * (1.0 + PRICE_STEP))
+    more = best_plan(table, dearer, around(plan.governed), least=plan.worth, among=allowed)
+    gained = more.worth - plan.worth if more else 0.0
     spent = max(allowance.limit * PRICE_STEP * (allowance.past_s / table.total_s + allowance.left), 1e-9)
-    return best, max(gained, 0.0) * allowance.left / spent
+    return choice(table, plan.at, plan.governed, plan.worth), gained * allowance.left / spent
 
 
 def around(share: float) -> tuple[float, ...]:
@@ -98,7 +89,7 @@ def find_hope(
     be gained over the rest of the run, times the probability that it is so, must be more than what the trials cost
     by today's belief, and more than ``least``, in updates' savings.
     """
-    affordable = table.allowed(allowance, trial, reach)
+    now = affordable(table, allowance, trial, reach)
     shares = around(best.governed)
     price = decided.price
     found: tuple[float, Choice] | None = None
@@ -106,18 +97,18 @@ def find_hope(
         gain, most, where = 0.0, 0.0, None
         held = menu.axes[axis].mhz.index(best.pair.phases[axis])
         for hope, chance in HOPES:
-            value, _ = Table(menu, learner, Hope(axis, hope, held)).plans(allowance, shares, least=best.worth)
-            at = best_index(value)
-            if value[at] <= best.worth:
+            hopeful = Table(menu, learner, Hope(axis, hope, held))
+            plan = best_plan(hopeful, allowance, shares, least=best.worth)
+            if plan is None:
                 # Nothing would be better; nor would it be with less hope.
                 break
-            better = chance * (float(value[at]) - best.worth)
+            better = chance * (plan.worth - best.worth)
             gain += better * max(allowance.left - trial, 0.0)
             if better > most:
-                most, where = better, nearest(affordable, at)
+                most, where = better, nearest(now, plan.at)
         if where is None:
             continue
-        believed = table.choice(where, best.governed, 0.0)
+        believed = choice(table, where, best.governed, 0.0)
         lost = max(best.saving - believed.saving - price * (best.loss - believed.loss), 0.0)
         # What the trials show is only known beside governor blocks, in which nothing is saved but no loss made.
         idle = max(best.worth - price * (1.0 - best.governed) * best.loss, 0.0)
@@ -127,17 +118,11 @@ def find_hope(
     return found[1] if found else None
 
 
-def best_index(saving: NDArray[np.float64]) -> Index:
-    """Where the largest value stands."""
-    idle, generation, training = np.unravel_index(int(saving.argmax()), saving.shape)
-    return int(idle), int(generation), int(training)
-
-
-def nearest(affordable: Flags, at: Index) -> Index | None:
+def nearest(now: Flags, at: Index) -> Index | None:
     """The deepest affordable setting on the way from the governor to this one."""
     idle, generation, training = at
     while generation or training:
-        if affordable[idle, generation, training]:
+        if now[idle, generation, training]:
             return idle, generation, training
         generation, training = max(generation - 1, 0), max(training - 1, 0)
     return None

@@ -17,8 +17,9 @@ from typing import Any
 from eerl_controller.bayes.decision import COMMITTED_UPDATES, choose, find_hope
 from eerl_controller.bayes.learner import Learner
 from eerl_controller.bayes.menu import Axis, Menu
+from eerl_controller.bayes.plan import Allowance, Choice
 from eerl_controller.bayes.sample import GENERATION, TRAINING, parts_of
-from eerl_controller.bayes.table import Allowance, Choice, Table
+from eerl_controller.bayes.table import Table
 from eerl_controller.clocks import GOVERNOR, Pair, idle_clock, snap
 from eerl_controller.colocated import ColocatedSync
 from eerl_controller.controlled import Controlled

@@ -1,0 +1,158 @@
+"""A plan for the rest of a run: one setting in alternation with the governor, within what the run may lose.
+
+The run's loss is a number of seconds: lost so far plus lost from now on. Governor updates save nothing, but leave
+their part of the allowance to the lowered ones, and tell what these cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eerl_controller.bayes.table import Array, Index, Table
+from eerl_controller.clocks import Pair
+
+Flags = NDArray[np.bool_]
+
+#: Standard deviations of a one-sided 99 %.
+SURE = 2.326
+#: Part of a governor block that is evidence: the first of three updates is not, because clocks have just changed.
+BLOCK_USE = 2.0 / 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What may be lost: ``limit`` of all the time, ``past_s`` seconds of which are over and ``left`` updates to come.
+
+    ``ends`` are the updates after which it must be kept: the same when that is known, sooner too when it is not.
+    """
+
+    limit: float
+    past_s: float
+    left: float
+    ends: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A setting and what is expected of it, by update, as fractions of the governor's energy and time.
+
+    ``governed`` is the governor's best share beside it, ``worth`` what the two then save by update together.
+    """
+
+    pair: Pair
+    saving: float
+    loss: float
+    loss_sd: float
+    governed: float
+    worth: float
+
+    def __str__(self) -> str:
+        return (
+            f"{100 * self.saving:.1f} % saving and {100 * self.loss:.2f} % loss expected, "
+            f"known to {100 * self.loss_sd:.2f} points"
+        )
+
+
+def choice(table: Table, at: Index, governed: float, worth: float) -> Choice:
+    """The setting with this index."""
+    axes = table.menu.axes
+    return Choice(
+        pair=Pair(axes[0].mhz[at[1]], axes[1].mhz[at[2]], table.menu.idle_mhz if at[0] == 1 else None),
+        saving=float(table.saving[at]),
+        loss=float(table.lost_s[at] / table.total_s),
+        loss_sd=math.sqrt(max(float(table.variance[at]), 0.0)) / table.total_s,
+        governed=governed,
+        worth=worth,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A setting by its index, the governor's share beside it, and what the two save by update together."""
+
+    at: Index
+    governed: float
+    worth: float
+
+
+def best_plan(
+    table: Table,
+    allowance: Allowance,
+    shares: Sequence[float],
+    *,
+    least: float = 0.0,
+    among: Flags | None = None,
+) -> Plan | None:
+    """The plan that saves most over the rest of the run; None when none that is allowed saves more than ``least``.
+
+    The governor has one of ``shares`` (ascending) of the updates, the setting, one of ``among``, has the others. A
+    larger share saves less, but tells the loss better and leaves more of the allowance to each lowered update. What
+    the alternation will have told at its end is one more measurement of the setting's loss.
+    """
+    found: Plan | None = None
+    saving = table.saving.ravel()
+    at = np.arange(saving.size) if among is None else np.flatnonzero(among)
+    for share in shares:
+        # No larger share can make more of a setting than this one does: few are left to look at.
+        at = at[(1.0 - share) * saving[at] > (least if found is None else found.worth)]
+        if not at.size:
+            break
+        kept = _kept(table, allowance, share, at)
+        if kept.size:
+            value = (1.0 - share) * saving[kept]
+            first = int(value.argmax())
+            found = Plan(_index(table, int(kept[first])), share, float(value[first]))
+    return found
+
+
+def _kept(table: Table, allowance: Allowance, share: float, at: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Those of these settings whose run loses no more than allowed with this share of the governor."""
+    limit, (lost_s, lost_s2) = allowance.limit, table.past
+    for left in allowance.ends:
+        held = left * (1.0 - share)
+        whole_s = limit * (allowance.past_s + left * table.total_s)
+        over = lost_s - whole_s + (held * (1.0 - limit)) * table.lost_s.ravel()[at]
+        within = over <= 0.0
+        at, over = at[within], over[within]
+        if not at.size:
+            break
+        error = table.noise_s2 * (1.0 / max(left * share * BLOCK_USE, 1e-9) + 1.0 / max(held, 1e-9))
+        with_past, variance = table.with_past.ravel()[at], np.maximum(table.variance.ravel()[at], 0.0)
+        shared = with_past + held * variance
+        rest = lost_s2 + held * (with_past + shared) - shared**2 / (variance + error)
+        at = at[SURE**2 * rest <= over**2]
+    return at
+
+
+def _index(table: Table, flat: int) -> Index:
+    idle, generation, training = np.unravel_index(flat, table.saving.shape)
+    return int(idle), int(generation), int(training)
+
+
+def affordable(table: Table, allowance: Allowance, updates: float, reach: tuple[float, float]) -> Flags:
+    """Which settings may run now, for so many updates, before they can be left for the governor."""
+    lost_s, lost_s2 = table.past
+    limit = allowance.limit
+    committed = min(allowance.left, updates)
+    to_come = max(min(allowance.ends), committed)
+    # Seconds that the rest of the run takes count for the allowance, its own losses included.
+    budget_s = limit * (allowance.past_s + to_come * table.total_s)
+    surely = lost_s + SURE * math.sqrt(max(lost_s2, 0.0)) + committed * table.worst_s
+    likely = lost_s + committed * table.lost_s + SURE * _sd(table, committed)
+    safe = np.minimum(surely, likely) <= budget_s
+    generation, training = table.menu.axes
+    within = (generation.depths <= reach[0] + 1e-9)[:, None] & (training.depths <= reach[1] + 1e-9)[None, :]
+    found = safe & within[None, :, :]
+    found[0, 0, 0] = True
+    return np.asarray(found)
+
+
+def _sd(table: Table, updates: float) -> Array:
+    """Standard deviation in seconds of what is lost so far and in this many more updates."""
+    variance = table.past[1] + updates**2 * table.variance + 2.0 * updates * table.with_past
+    return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
