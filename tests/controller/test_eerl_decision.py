@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,10 +10,12 @@ import pytest
 from controller.examples import controller_for
 from controller.workload import BALANCED, Job, play
 
+from eerl_controller.bayes.alternation import BLOCK_UPDATES, turn_updates
 from eerl_controller.bayes.decision import SHARES, choose
 from eerl_controller.bayes.effort import Effort
-from eerl_controller.bayes.strategy import BLOCK_UPDATES, BayesSync, turn_updates
-from eerl_controller.bayes.table import Allowance, Hope, Table
+from eerl_controller.bayes.plan import Allowance, best_plan, within_limit
+from eerl_controller.bayes.strategy import BayesSync
+from eerl_controller.bayes.table import Hope, Table
 from eerl_controller.clocks import GOVERNOR
 
 
@@ -47,34 +48,53 @@ def test_more_allowance_never_saves_less(strategy: BayesSync) -> None:
     """The value of the best plan rises with the limit, and without any only the governor is left."""
     table = _table(strategy)
 
-    values = [
-        table.plans(_allowance(strategy, limit=limit), SHARES)[0].max() for limit in (0.005, 0.01, 0.02, 0.04)
+    plans = [
+        best_plan(table, _allowance(strategy, limit=limit), SHARES) for limit in (0.005, 0.01, 0.02, 0.04)
     ]
 
+    values = [plan.worth if plan else 0.0 for plan in plans]
     assert values == sorted(values)
     assert values[-1] > values[1]
-    assert table.plans(_allowance(strategy, limit=1e-6), SHARES)[0].max() == -math.inf
+    assert best_plan(table, _allowance(strategy, limit=1e-6), SHARES) is None
 
 
 def test_a_plan_must_hold_at_every_end(strategy: BayesSync) -> None:
     """What may end sooner too allows no setting that the later end alone would not."""
     table = _table(strategy)
+    every = np.arange(table.saving.size)
 
-    late, _ = table.plans(_allowance(strategy), SHARES)
-    both, _ = table.plans(_allowance(strategy, ends=(20.0, 200.0)), SHARES)
+    for share in SHARES:
+        late = within_limit(table, _allowance(strategy), share, every)
+        both = within_limit(table, _allowance(strategy, ends=(20.0, 200.0)), share, every)
 
-    assert (both <= late).all()
+        assert set(both) <= set(late)
 
 
 def test_the_governors_share_buys_deeper_clocks(strategy: BayesSync) -> None:
     """With a share for the governor settings are allowed that are too slow, or too little known, to be held alone."""
     table, allowance = _table(strategy), _allowance(strategy)
+    every = np.arange(table.saving.size)
 
-    alone = np.isfinite(table.plans(allowance, (0.0,))[0])
-    beside = np.isfinite(table.plans(allowance, (0.0, 0.3))[0])
+    alone, beside = (set(within_limit(table, allowance, share, every)) for share in (0.0, 0.3))
 
-    assert beside.sum() > alone.sum() > 0
-    assert beside[alone].all()
+    assert beside > alone > set()
+
+
+def test_looking_only_where_a_plan_may_be_better_misses_none(strategy: BayesSync) -> None:
+    """The best plan is that of every setting with every share, allowed or not by then, one by one."""
+    table, allowance = _table(strategy), _allowance(strategy)
+    every = np.arange(table.saving.size)
+
+    found = best_plan(table, allowance, SHARES)
+
+    values = [
+        (1.0 - share) * table.saving.ravel()[at]
+        for share in SHARES
+        for at in within_limit(table, allowance, share, every)
+    ]
+    assert found is not None
+    assert found.worth == max(values)
+    assert found.worth == (1.0 - found.governed) * table.saving[found.at]
 
 
 def test_the_best_plan_is_the_largest_that_is_allowed(strategy: BayesSync) -> None:

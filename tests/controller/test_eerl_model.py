@@ -11,7 +11,8 @@ import pytest
 from eerl_controller.bayes.curve import DEEPEST, EDGES, PIECES, SlopePrior, basis
 from eerl_controller.bayes.filter import FilterBank
 from eerl_controller.bayes.sample import GENERATION, GOVERNED, TRAINING, Clocks
-from eerl_controller.bayes.times import Layout, Times
+from eerl_controller.bayes.time_prior import Layout, response_row
+from eerl_controller.bayes.times import Times
 
 LOWERED = Clocks((0.2, 0.0), (True, False), idles=False, switches=True)
 COUNTS = {"generated": 1e6, "longest": 4000.0, "valid": 9e5}
@@ -134,7 +135,7 @@ def test_a_slowdown_is_found_and_its_error_is_honest(slow: float) -> None:
         times = _times()
         _play(times, seed, slow, 20)
         mean, covariance = times.bank.pooled()
-        row = times.response_row(GENERATION, LOWERED)
+        row = response_row(GENERATION, LOWERED)
         scores.append((float(row @ mean) - slow) / math.sqrt(float(row @ covariance @ row)))
 
     assert abs(float(np.mean(scores))) < 1.0
@@ -159,7 +160,7 @@ def test_loud_beginnings_do_not_make_sure() -> None:
 
     _play(times, 3, 0.0, 4, noise=0.15)
     _, covariance = times.bank.pooled()
-    row = times.response_row(GENERATION, LOWERED)
+    row = response_row(GENERATION, LOWERED)
 
     assert math.sqrt(float(row @ covariance @ row)) > 0.03
 
@@ -176,7 +177,7 @@ def test_another_governor_does_not_undo_what_was_lost() -> None:
 
     assert float(mean[Layout.lost]) == pytest.approx(lost)
     assert math.sqrt(float(covariance[Layout.lost, Layout.lost])) == pytest.approx(sd)
-    assert float(times.response_row(TRAINING, LOWERED) @ mean) == 0.0
+    assert float(response_row(TRAINING, LOWERED) @ mean) == 0.0
 
 
 def test_times_written_and_read_go_on_alike() -> None:

@@ -26,6 +26,7 @@ from eerl_controller import (
 )
 from eerl_controller.bayes.sample import Clocks
 from eerl_controller.bayes.strategy import BayesSync
+from eerl_controller.bayes.time_prior import response_row
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
@@ -459,7 +460,7 @@ def test_a_straggler_in_the_first_trial_does_not_pass_for_the_price_of_its_clock
         strategy = controller._strategy
         assert isinstance(strategy, BayesSync)
         times = strategy._learner.times
-        row = times.response_row(0, Clocks((0.1, 0.0), (True, False), idles=False, switches=False))
+        row = response_row(0, Clocks((0.1, 0.0), (True, False), idles=False, switches=False))
         slopes.append(float(row @ times.bank.pooled_mean()))
 
     assert abs(slopes[1] - slopes[0]) < 0.03

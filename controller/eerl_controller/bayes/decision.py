@@ -9,26 +9,58 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from enum import Enum
 
 import numpy as np
 
+from eerl_controller.bayes.alternation import BLOCK_UPDATES, Alternation
 from eerl_controller.bayes.learner import Learner
 from eerl_controller.bayes.menu import Menu
 from eerl_controller.bayes.plan import Allowance, Choice, Flags, Plan, affordable, best_plan, choice
 from eerl_controller.bayes.table import HOPE_BLOCKS, Hope, Index, Table
 from eerl_controller.clocks import Pair
+from eerl_controller.settings import Settings
 
 #: A wrong belief is noticed within a monitoring window (Table 3: 20 updates); until then it must be affordable.
 COMMITTED_UPDATES = 20.0
 #: When the run may end at any time, a plan must hold after that window too, with all that it will have shown. What is
 #: chosen now is only committed until the next decision.
 NEXT_DECISION_UPDATES = 5.0
+#: A trial goes no deeper than this many times what was tried: beyond lies extrapolation.
+DEEPER = 1.5
+#: Share of the allowance that the first trial may take at the very worst.
+FIRST_SHARE = 0.5
+#: A change of clocks must repay as many updates: the first one after it is no evidence, and the job feels it.
+CHANGE_UPDATES = 2.0
+#: Nothing is tried or compared any more when fewer blocks than this are left to make use of it.
+LAST_PROBE_BLOCKS = 3.0
 #: The price of loss is what this share of the allowance more would save.
 PRICE_STEP = 0.1
 #: Shares of the governor among the updates to come that a plan may have.
 SHARES = (0.0, 0.04, 0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6)
 #: Hopes in standard deviations, with the probability of a Gaussian between halfway points (0.5, 1.5, and beyond).
 HOPES = ((2.0, 0.067), (1.0, 0.242))
+
+
+class Turn(Enum):
+    """What comes next."""
+
+    #: The best setting known.
+    HOLD = "hold"
+    #: A setting that may be better.
+    EXPLORE = "explore"
+    #: The governor, so that what the setting has shown is known beside it.
+    PROBE = "probe"
+    #: The governor, because no setting is worth more.
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What comes next, and the setting in question."""
+
+    turn: Turn
+    choice: Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +71,68 @@ class Decision:
     here: Choice | None
     #: What another unit of allowed loss, as a fraction of the time to come, would save by update.
     price: float
+
+
+def next_step(
+    menu: Menu,
+    learner: Learner,
+    alternation: Alternation,
+    allowance: Allowance,
+    current: Pair,
+    settings: Settings,
+) -> Step:
+    """A block under ``current`` is over: what comes next."""
+    governed = current.is_governor
+    reach = reach_of(menu, learner, settings.start_fraction)
+    table = Table(menu, learner)
+    decided = choose(table, allowance, reach, alternation.held if governed else current)
+    best, here = decided.best, decided.here
+    # What a change must bring: enough to be seen at all, and its toll over what is left.
+    toll = CHANGE_UPDATES * best.worth
+    least = max(settings.min_gain, toll / max(allowance.left, 1.0))
+    if here is not None and best.worth - here.worth < least:
+        best = here
+    trial = BLOCK_UPDATES + 1.0
+    ending = allowance.left < LAST_PROBE_BLOCKS * trial
+    if not governed and alternation.governors_turn(best, ending=ending):
+        return Step(Turn.PROBE, best)
+    if not ending:
+        hope = find_hope(
+            menu,
+            learner,
+            table,
+            allowance,
+            reach=reach,
+            decided=decided,
+            best=best,
+            trial=trial,
+            least=2.0 * toll,
+        )
+        if hope is not None:
+            # What the setting in force has shown is only known beside the governor.
+            return Step(Turn.PROBE if hope.pair == current else Turn.EXPLORE, hope)
+    if best.pair.is_governor or best.saving <= 0.0:
+        return Step(Turn.NOTHING, best)
+    return Step(Turn.HOLD, best)
+
+
+def reach_of(menu: Menu, learner: Learner, start_fraction: float) -> tuple[float, float]:
+    """How deep either clock may go: some way beyond what was tried, and always to the next clock there is."""
+    found = []
+    for axis, deepest in zip(menu.axes, learner.reach, strict=True):
+        deeper = axis.depths[axis.depths > deepest + 1e-9]
+        following = float(deeper.min()) if len(deeper) else deepest
+        found.append(max(DEEPER * deepest, -math.log(start_fraction), following))
+    return found[0], found[1]
+
+
+def first_fraction(allowance: Allowance, total_s: float, start_fraction: float) -> float:
+    """How far the first trial may reduce clocks: as far as its share of the allowance bears at the very worst."""
+    fraction = start_fraction
+    budget = allowance.limit * (allowance.past_s / total_s + allowance.left)
+    while 2.0 * BLOCK_UPDATES * (1.0 / fraction - 1.0) > FIRST_SHARE * budget and fraction < 0.99:
+        fraction = 1.0 - 0.7 * (1.0 - fraction)
+    return fraction
 
 
 def choose(table: Table, allowance: Allowance, reach: tuple[float, float], current: Pair) -> Decision:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from eerl_controller.bayes.alarm import Alarm
 from eerl_controller.bayes.effort import Effort
+from eerl_controller.bayes.first_updates import typical, usual
 from eerl_controller.bayes.outlook import Outlook, governor_parts
 from eerl_controller.bayes.powers import Powers
+from eerl_controller.bayes.powers import response_row as power_row
 from eerl_controller.bayes.sample import (
     GENERATION,
     GOVERNED,
@@ -17,21 +19,16 @@ from eerl_controller.bayes.sample import (
     TRAINING,
     Clocks,
     Parts,
-    Three,
     clocks_of,
     parts_of,
 )
-from eerl_controller.bayes.times import WORK, Layout, Times
+from eerl_controller.bayes.time_prior import Layout, response_row
+from eerl_controller.bayes.times import Times
 from eerl_controller.clocks import Pair
-from eerl_controller.governor import STRAGGLER_FLOOR, STRAGGLER_SD
 from eerl_controller.records import UpdateRecord
-from eerl_controller.regression import robust_sd
 from eerl_controller.strategy import Evidence
 from eerl_controller.work import Observation, Unusable, phase_totals, visitors
 
-#: Page's cumulative sum: surprises beyond this drift add up, and this much of them is a change. Gaussian surprises
-#: reach it by chance once in some thousand updates; no single one can.
-CUSUM_DRIFT, CUSUM_LIMIT, LARGEST_SURPRISE = 0.75, 7.0, 3.0
 #: A change of this size (a log) is what an alarm makes possible: the loss that a lock must not keep.
 JUMP_SD = 0.03
 #: An update that took longer than this many times the usual waited for something that no clock moves.
@@ -53,7 +50,7 @@ class Learner:
         self._last_update: int | None = None
         #: How deep either clock has been while it could be learnt from, as a log below the governor's.
         self.reach = [0.0, 0.0]
-        self._cusum = [0.0, 0.0, 0.0, 0.0]
+        self.alarm = Alarm()
         #: The first update under clocks deeper than any before, until the second has come.
         self._waiting: list[tuple[Parts, Mapping[str, float], Clocks]] = []
 
@@ -61,11 +58,6 @@ class Learner:
     def known(self) -> bool:
         """Whether the models have begun and expect anything."""
         return self.times.known and self.outlook.known
-
-    @property
-    def alarmed(self) -> bool:
-        """Whether updates have lately not been what they were."""
-        return max(self._cusum) >= CUSUM_LIMIT
 
     @property
     def lost_share(self) -> float:
@@ -78,44 +70,36 @@ class Learner:
         return clocks_of(pair, self.ceilings_mhz, one_pool=self._one_pool)
 
     def begin(self, first: Sequence[Observation], ceilings_mhz: tuple[float, float]) -> None:
-        """Start the models from governor updates: their medians first, then one by one.
+        """Start the models from governor updates with known phases: their medians first, then one by one.
 
         What the run has lost before, to another governor, is kept.
         """
         self.ceilings_mhz = ceilings_mhz
-        parts = [(item, found) for item in first if (found := parts_of(item)) is not None]
-        work = [self._effort.of(item.counts) for item, _ in parts]
-        # What is usual is only known once all of them were seen.
-        work = [self._effort.of(item.counts) for item, _ in parts]
-        counts = {
-            name: median(row[name] for row in work) for name in work[0] if all(name in row for row in work)
-        }
-        seconds = [median(found.seconds[part] for _, found in parts) for part in range(3)]
-        joules = [(found.joules, found.seconds) for _, found in parts if found.joules is not None]
-        watts = [median(j[part] / max(s[part], 1e-9) for j, s in joules) for part in range(3)]
+        parts = [found for item in first if (found := parts_of(item)) is not None]
+        for item in first:
+            # What is usual is only known once all of them were seen.
+            self._effort.of(item.counts)
+        work = [self._effort.of(item.counts) for item in first]
+        begin = typical(parts, work)
         if not self.times.known:
-            self.past_s = self.seen * median(item.elapsed_s for item, _ in parts)
-        self.times.begin((seconds[0], seconds[1], seconds[2]), counts)
-        self.powers.begin((watts[0], watts[1], watts[2]), counts)
+            self.past_s = self.seen * median(item.elapsed_s for item in first)
+        self.times.begin(begin.seconds, begin.work)
+        self.powers.begin(begin.watts, begin.work)
         self.outlook.forget()
-        for row, found in usual([(row, found) for row, (_, found) in zip(work, parts, strict=True)], counts):
+        for row, found in usual(list(zip(work, parts, strict=True)), begin.work):
             self.times.advance()
             self.powers.advance(1)
             self._learn(found, row, GOVERNED)
             self._expect(found, GOVERNED)
-        self.settle()
+        self.alarm.settle()
         self.reach = [0.0, 0.0]
         self._waiting = []
-
-    def settle(self) -> None:
-        """An alarm was taken care of."""
-        self._cusum = [0.0] * 4
 
     def doubt(self, pair: Pair) -> None:
         """The machine, or what these clocks cost, may have changed."""
         generation_mhz, training_mhz = pair.phases
         self.times.doubt((generation_mhz is not None, training_mhz is not None), JUMP_SD)
-        self.settle()
+        self.alarm.settle()
 
     def observe(self, evidence: Evidence, wished: Pair) -> bool:
         """Count the update's time and what its clocks took of it; True when it could be learnt from."""
@@ -168,10 +152,8 @@ class Learner:
 
     def _learn(self, parts: Parts, work: Mapping[str, float], clocks: Clocks) -> None:
         surprises = self.times.read(parts.seconds, work, clocks)
+        self.alarm.add(surprises)
         for axis in (GENERATION, TRAINING):
-            surprise = max(-LARGEST_SURPRISE, min(LARGEST_SURPRISE, surprises[axis]))
-            for i, signed in ((2 * axis, surprise), (2 * axis + 1, -surprise)):
-                self._cusum[i] = max(self._cusum[i] + signed - CUSUM_DRIFT, 0.0)
             self.reach[axis] = max(self.reach[axis], clocks.depths[axis])
         if parts.joules is not None:
             watts = [j / s if s > 0.0 else 0.0 for j, s in zip(parts.joules, parts.seconds, strict=True)]
@@ -180,13 +162,12 @@ class Learner:
     def _expect(self, parts: Parts, clocks: Clocks) -> None:
         """What the governor would have taken for this update goes into what is expected of the next."""
         mean = self.times.bank.pooled_mean()
-        slow = [float(self.times.response_row(part, clocks) @ mean) for part in (GENERATION, TRAINING, REST)]
+        slow = [float(response_row(part, clocks) @ mean) for part in (GENERATION, TRAINING, REST)]
         self.outlook.add_seconds(governor_parts(parts.seconds, (slow[0], slow[1], slow[2])))
         if parts.joules is not None:
             power = self.powers.mean
             change = [
-                slow[part] - float(self.powers.response_row(part, clocks) @ power)
-                for part in (GENERATION, TRAINING, REST)
+                slow[part] - float(power_row(part, clocks) @ power) for part in (GENERATION, TRAINING, REST)
             ]
             self.outlook.add_joules(governor_parts(parts.joules, (change[0], change[1], change[2])))
 
@@ -216,7 +197,7 @@ class Learner:
             "last_update": self._last_update,
             "effort": self._effort.to_list(),
             "reach": list(self.reach),
-            "cusum": list(self._cusum),
+            "alarm": self.alarm.to_list(),
             "waiting": [
                 [
                     list(parts.seconds),
@@ -238,7 +219,8 @@ class Learner:
         self.past_s, self.seen = values["past_s"], values["seen"]
         self._last_update = values["last_update"]
         self._effort.load(values["effort"])
-        self.reach, self._cusum = list(values["reach"]), list(values["cusum"])
+        self.reach = list(values["reach"])
+        self.alarm.load(values["alarm"])
         self._waiting = [
             (Parts((*seconds,), (*joules,) if joules else None), work, Clocks.from_list(clocks))
             for seconds, joules, work, clocks in values["waiting"]
@@ -250,25 +232,3 @@ def requested(record: UpdateRecord) -> Pair:
     found = [record.pools.get(name) for name in ("generation", "training")]
     mhz = [pool.requested_mhz if pool is not None else None for pool in found]
     return Pair(mhz[0], mhz[1])
-
-
-def usual(
-    parts: Sequence[tuple[Mapping[str, float], Parts]], counts: Mapping[str, float]
-) -> list[tuple[Mapping[str, float], Parts]]:
-    """The first updates that are near the others at equal work: the very first are slow for theirs."""
-    kept = list(range(len(parts)))
-    for part in (GENERATION, TRAINING):
-        logs = []
-        for work, found in parts:
-            log = math.log(found.seconds[part])
-            for name, slope, _ in WORK[part]:
-                if name in counts and name in work:
-                    log -= slope * (math.log1p(work[name]) - math.log1p(counts[name]))
-            logs.append(log)
-        middle = median(logs)
-        limit = max(STRAGGLER_SD * robust_sd(logs), STRAGGLER_FLOOR)
-        kept = [i for i in kept if abs(logs[i] - middle) <= limit]
-    return [parts[i] for i in kept] or list(parts)
-
-
-__all__ = ["CUSUM_LIMIT", "JUMP_SD", "Learner", "Three", "requested", "usual"]

@@ -10,9 +10,13 @@ from numpy.typing import NDArray
 
 from eerl_controller.bayes.curve import DEEPEST, basis
 from eerl_controller.bayes.powers import Layout as PowerLayout
-from eerl_controller.bayes.times import Layout
+from eerl_controller.bayes.sample import GENERATION, TRAINING
+from eerl_controller.bayes.time_prior import Layout
 
 Array = NDArray[np.float64]
+
+#: Clocks nearer than this (a log) are not worth telling apart.
+LEAST_STEP = 0.02
 
 
 class Axis:
@@ -53,3 +57,28 @@ class Menu:
             self.switches = np.broadcast_to(
                 idles[:, None, None], (len(idles), len(axes[0].mhz), len(axes[1].mhz))
             )
+
+    @classmethod
+    def of(
+        cls, clocks: Sequence[int], ceilings_mhz: tuple[float, float], idle_mhz: int | None, *, one_pool: bool
+    ) -> Menu:
+        """The settings that these clocks allow.
+
+        Both axes choose among the same clocks: where they take the same one, one pool need not switch.
+        """
+        chosen = thinned(clocks, max(ceilings_mhz))
+        generation, training = (
+            Axis(part, chosen, mhz) for part, mhz in zip((GENERATION, TRAINING), ceilings_mhz, strict=True)
+        )
+        return cls((generation, training), idle_mhz, one_pool=one_pool)
+
+
+def thinned(clocks: Sequence[int], ceiling_mhz: float) -> list[int]:
+    """The clocks below the ceiling, from the top, no nearer to each other than is worth telling apart."""
+    kept: list[int] = []
+    last = ceiling_mhz
+    for mhz in sorted((clock for clock in clocks if clock < ceiling_mhz), reverse=True):
+        if math.log(last / mhz) >= LEAST_STEP - 1e-9:
+            kept.append(mhz)
+            last = float(mhz)
+    return kept

@@ -102,7 +102,7 @@ def best_plan(
         at = at[(1.0 - share) * saving[at] > (least if found is None else found.worth)]
         if not at.size:
             break
-        kept = _kept(table, allowance, share, at)
+        kept = within_limit(table, allowance, share, at)
         if kept.size:
             value = (1.0 - share) * saving[kept]
             first = int(value.argmax())
@@ -110,7 +110,9 @@ def best_plan(
     return found
 
 
-def _kept(table: Table, allowance: Allowance, share: float, at: NDArray[np.int64]) -> NDArray[np.int64]:
+def within_limit(
+    table: Table, allowance: Allowance, share: float, at: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Those of these settings whose run loses no more than allowed with this share of the governor."""
     limit, (lost_s, lost_s2) = allowance.limit, table.past
     for left in allowance.ends:

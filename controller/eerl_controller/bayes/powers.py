@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,21 @@ class Layout:
     rest = slice(10 + 2 * PIECES, 12 + 2 * PIECES)
     own = (12 + 2 * PIECES, 13 + 2 * PIECES, 14 + 2 * PIECES)
     size = 15 + 2 * PIECES
+
+
+@lru_cache(maxsize=512)
+def response_row(part: int, clocks: Clocks) -> Array:
+    """The row that maps the state to how much lower the log power of a part is under these clocks; read-only."""
+    row = np.zeros(Layout.size)
+    row[Layout.idle[part]] = float(clocks.idles)
+    if part == REST:
+        row[Layout.rest] = clocks.depths
+    else:
+        row[Layout.curve[part]] = basis(clocks.depths[part])
+        if not clocks.idles:
+            row[Layout.cross[part]] = clocks.depths[1 - part]
+    row.flags.writeable = False
+    return row
 
 
 class Powers:
@@ -95,18 +111,6 @@ class Powers:
         covariance[np.arange(Layout.size), np.arange(Layout.size)] += variance
         self._bank = FilterBank(mean, covariance, self._decay, self._walk, np.array(NOISE))
 
-    def response_row(self, part: int, clocks: Clocks) -> Array:
-        """The row that maps the state to how much lower the log power of a part is under these clocks."""
-        row = np.zeros(Layout.size)
-        row[Layout.idle[part]] = float(clocks.idles)
-        if part == REST:
-            row[Layout.rest] = clocks.depths
-        else:
-            row[Layout.curve[part]] = basis(clocks.depths[part])
-            if not clocks.idles:
-                row[Layout.cross[part]] = clocks.depths[1 - part]
-        return row
-
     def read(self, watts: tuple[float, float, float], counts: Mapping[str, float], clocks: Clocks) -> None:
         """Learn from an update; a part without watts is left out."""
         bank = self._bank
@@ -115,7 +119,7 @@ class Powers:
         for part in (GENERATION, TRAINING, REST):
             if watts[part] <= 0.0:
                 continue
-            row = -self.response_row(part, clocks)
+            row = -response_row(part, clocks)
             row[Layout.level[part]] = 1.0
             if part == GENERATION:
                 for i, name in enumerate(FEATURES):

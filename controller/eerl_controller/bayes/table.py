@@ -16,7 +16,7 @@ from eerl_controller.bayes.learner import Learner
 from eerl_controller.bayes.menu import Menu
 from eerl_controller.bayes.powers import Layout as PowerLayout
 from eerl_controller.bayes.sample import GENERATION, REST, TRAINING
-from eerl_controller.bayes.times import Layout
+from eerl_controller.bayes.time_prior import Layout
 from eerl_controller.clocks import Pair
 
 Array = NDArray[np.float64]

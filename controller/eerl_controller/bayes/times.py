@@ -10,64 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eerl_controller.bayes.curve import PIECES, SlopePrior, basis
 from eerl_controller.bayes.filter import FilterBank
 from eerl_controller.bayes.sample import GENERATION, REST, TRAINING, Clocks
+from eerl_controller.bayes.time_prior import NOISE, WHITE, WORK, Layout, Suppositions, prior, response_row
 
 Array = NDArray[np.float64]
 
-#: Elasticity of time: between free (0) and the clock itself (1), and nothing in there is unlikely.
-SLOPES = SlopePrior(mean=0.4, sd=0.3)
-#: Any locked clock costs 0 to 2 % (paper, appendix C: 1980/1980 rows).
-OFFSET_MEAN, OFFSET_SD = 0.006, 0.006
-#: Elasticities of work: more tokens take more time, at most in proportion.
-WORK = {
-    GENERATION: (("generated", 0.5, 0.3), ("steps", 0.3, 0.3), ("valid", 0.0, 0.3)),
-    TRAINING: (("valid", 0.4, 0.3), ("consumed", 0.4, 0.3)),
-}
-#: Refit and the like follow a clock little (they wait for the network), and switching costs them something.
-REST_SLOPE_MEAN, REST_SLOPE_SD = 0.1, 0.15
-SWITCH_MEAN, SWITCH_SD = 0.05, 0.2
-#: The level of the first updates' median, and of what is seen only now and then.
-LEVEL_SD = 0.1
-#: Noise of an update's parts before any data (paper, appendix B: 0.3 to 1 % over three updates, so about twice that
-#: in one); of the rest, which is short, more.
-NOISE = (0.01, 0.01, 0.05)
 #: After so many readings all of them are weighed anew by the noise that they have shown.
 REWEIGHED = (6, 12, 24, 48)
-#: Suppositions: correlation of successive updates, share of the noise that parts have in common, and the random walk
-#: of the level by update (appendix E: governors of one configuration differ by 0.7 % over some hundred updates).
-CORRELATIONS = (0.2, 0.6, 0.9)
-COMMON = (0.1, 0.6)
-LEVEL_WALKS = (2e-4, 1e-3)
-#: Part of a part's own noise without memory.
-WHITE = 0.3
-#: Random walk by update of what a clock costs, and of the work's elasticities.
-OFFSET_WALK = 1e-4
-SLOPE_WALK = 5e-4
-WORK_WALK = 2e-3
-#: Time that a lasting change of speed is looked for at once, as a log.
-JUMP_SD = 0.05
-
-
-class Layout:
-    """Where everything is in the state."""
-
-    level = (0, 1, 2)
-    work = (slice(3, 6), slice(6, 8))
-    curve = (slice(8, 8 + PIECES), slice(8 + PIECES, 8 + 2 * PIECES))
-    offset = (8 + 2 * PIECES, 9 + 2 * PIECES)
-    rest = slice(10 + 2 * PIECES, 13 + 2 * PIECES)
-    common = 13 + 2 * PIECES
-    own = (14 + 2 * PIECES, 15 + 2 * PIECES, 16 + 2 * PIECES)
-    lost = 17 + 2 * PIECES
-    size = 18 + 2 * PIECES
 
 
 class Times:
@@ -82,17 +37,7 @@ class Times:
         self._readings = 0
         #: Mean and variance of the seconds lost to an earlier governor's clocks.
         self._spent = (0.0, 0.0)
-        suppositions = list(product(CORRELATIONS, COMMON, LEVEL_WALKS))
-        self._common = np.array([common for _, common, _ in suppositions])
-        self._decay = np.ones((len(suppositions), Layout.size))
-        self._walk = np.zeros((len(suppositions), Layout.size))
-        for i, (correlation, _, level_walk) in enumerate(suppositions):
-            self._decay[i, [Layout.common, *Layout.own]] = correlation
-            self._walk[i, list(Layout.level)] = level_walk**2
-        self._walk[:, list(Layout.offset)] = OFFSET_WALK**2
-        for part in (GENERATION, TRAINING):
-            self._walk[:, Layout.curve[part]] = SLOPE_WALK**2
-            self._walk[:, Layout.work[part]] = WORK_WALK**2
+        self._supposed = Suppositions()
 
     @property
     def known(self) -> bool:
@@ -125,36 +70,12 @@ class Times:
     def _restart(self, seconds: Sequence[float], counts: Mapping[str, float]) -> None:
         self._start = list(seconds)
         self._centres = {name: math.log1p(value) for name, value in counts.items()}
-        mean, variance = np.zeros(Layout.size), np.zeros(Layout.size)
-        covariance = np.zeros((Layout.size, Layout.size))
-        for part in (GENERATION, TRAINING, REST):
-            mean[Layout.level[part]] = math.log(max(seconds[part], 1e-6))
-            variance[Layout.level[part]] = LEVEL_SD**2
-        for part in (GENERATION, TRAINING):
-            for i, (_, slope, sd) in enumerate(WORK[part]):
-                mean[Layout.work[part].start + i], variance[Layout.work[part].start + i] = slope, sd**2
-            mean[Layout.curve[part]] = SLOPES.mean
-            covariance[Layout.curve[part], Layout.curve[part]] = SLOPES.covariance()
-            mean[Layout.offset[part]], variance[Layout.offset[part]] = OFFSET_MEAN, OFFSET_SD**2
-        mean[Layout.rest] = (REST_SLOPE_MEAN, REST_SLOPE_MEAN, SWITCH_MEAN)
-        variance[Layout.rest] = (REST_SLOPE_SD**2, REST_SLOPE_SD**2, SWITCH_SD**2)
-        variance[[Layout.common, *Layout.own]] = 1.0
-        covariance[np.arange(Layout.size), np.arange(Layout.size)] += variance
-        self._bank = FilterBank(mean, covariance, self._decay, self._walk, np.array(NOISE))
-
-    def response_row(self, part: int, clocks: Clocks) -> Array:
-        """The row that maps the state to the log slowdown of a part under these clocks."""
-        row = np.zeros(Layout.size)
-        if part == REST:
-            row[Layout.rest] = (*clocks.depths, float(clocks.switches))
-        else:
-            row[Layout.curve[part]] = basis(clocks.depths[part])
-            row[Layout.offset[part]] = float(clocks.locked[part])
-        return row
+        mean, covariance = prior(seconds)
+        self._bank = FilterBank(mean, covariance, self._supposed.decay, self._supposed.walk, np.array(NOISE))
 
     def _work_row(self, part: int, counts: Mapping[str, float], clocks: Clocks) -> Array:
         """The row that maps the state to a part's log seconds but for its noise."""
-        row = self.response_row(part, clocks)
+        row = response_row(part, clocks).copy()
         row[Layout.level[part]] = 1.0
         for i, (name, _, _) in enumerate(WORK.get(part, ())):
             if name in counts and name in self._centres:
@@ -164,9 +85,9 @@ class Times:
     def _rows(self, part: int, counts: Mapping[str, float], clocks: Clocks) -> tuple[Array, Array]:
         """Rows of a reading for every filter, and its own noise variance."""
         row = self._work_row(part, counts, clocks)
-        rows = np.repeat(row[None, :], len(self._common), axis=0)
+        rows = np.repeat(row[None, :], len(self._supposed.common), axis=0)
         scale = self.bank.scales[:, part]
-        common = self._common if part != REST else np.zeros_like(self._common)
+        common = self._supposed.common if part != REST else np.zeros_like(self._supposed.common)
         rows[:, Layout.common] = scale * np.sqrt(common)
         rows[:, Layout.own[part]] = scale * np.sqrt((1.0 - common) * (1.0 - WHITE))
         return rows, scale**2 * (1.0 - common) * WHITE
@@ -247,7 +168,7 @@ class Times:
         mean = self.bank.pooled_mean()
         row, constant = np.zeros(Layout.size), 0.0
         for part in (GENERATION, TRAINING, REST):
-            own = self.response_row(part, clocks)
+            own = response_row(part, clocks)
             slow = float(own @ mean)
             governor_s = seconds[part] * math.exp(-slow)
             row += governor_s * own

@@ -1,0 +1,40 @@
+"""Whether updates have lately not been what they were: Page's cumulative sums of the model's surprises, by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+#: Surprises beyond this drift add up, and this much of them is a change. Gaussian surprises reach it by chance once
+#: in some thousand updates; no single one can.
+CUSUM_DRIFT, CUSUM_LIMIT, LARGEST_SURPRISE = 0.75, 7.0, 3.0
+
+
+class Alarm:
+    """Sums of surprises in standard deviations, upward and downward, of generation and training."""
+
+    def __init__(self) -> None:
+        self._sums = [0.0, 0.0, 0.0, 0.0]
+
+    @property
+    def raised(self) -> bool:
+        """Whether one of the sums is beyond what chance makes of it."""
+        return max(self._sums) >= CUSUM_LIMIT
+
+    def add(self, surprises: Sequence[float]) -> None:
+        """An update's surprises, generation's and training's first."""
+        for axis in (0, 1):
+            surprise = max(-LARGEST_SURPRISE, min(LARGEST_SURPRISE, surprises[axis]))
+            for i, signed in ((2 * axis, surprise), (2 * axis + 1, -surprise)):
+                self._sums[i] = max(self._sums[i] + signed - CUSUM_DRIFT, 0.0)
+
+    def settle(self) -> None:
+        """It was taken care of."""
+        self._sums = [0.0] * 4
+
+    def to_list(self) -> list[float]:
+        """Ready for JSON."""
+        return list(self._sums)
+
+    def load(self, values: Sequence[float]) -> None:
+        """Take over what :meth:`to_list` wrote."""
+        self._sums = list(values)

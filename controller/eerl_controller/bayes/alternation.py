@@ -1,0 +1,71 @@
+"""Whose turn it is: lowered clocks alternate with governor blocks in the share that the plan gives the governor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from eerl_controller.bayes.plan import Choice
+from eerl_controller.clocks import GOVERNOR, Pair
+
+#: Usable updates of a block, lowered or governor: with one, a single straggler would be all that is known.
+BLOCK_UPDATES = 2
+#: A lock that was just found good is not looked at again sooner, but for an alarm: half of Table 3's "every 10".
+HOLD_UPDATES = 5
+#: Alternations of lowered clocks and governor that make a search.
+SEARCH_CONTRASTS = 3
+
+
+class Alternation:
+    """What was held when the governor last had its turn, and since when it has not had one."""
+
+    def __init__(self) -> None:
+        #: The lowered clocks that a governor block interrupts.
+        self.held = GOVERNOR
+        self._contrasts = 0
+        self._since = 0
+
+    @property
+    def searching(self) -> bool:
+        """Whether lowered clocks were compared with the governor a few times only."""
+        return self._contrasts < SEARCH_CONTRASTS
+
+    def restart(self) -> None:
+        """Another governor: what was compared with the old one tells nothing."""
+        self.held, self._contrasts = GOVERNOR, 0
+
+    def count(self, pair: Pair) -> None:
+        """One more update under these clocks."""
+        self._since += not pair.is_governor
+
+    def governors_turn(self, best: Choice, *, ending: bool) -> bool:
+        """Whether it is the governor's turn, by the share that the plan gives it."""
+        if self._contrasts == 0:
+            return True
+        return not ending and best.saving > 0.0 and self._since >= turn_updates(best.governed)
+
+    def interrupt(self, held: Pair) -> None:
+        """The governor has its turn; these clocks come back after it."""
+        self.held = held
+        self._contrasts += 1
+        self._since = 0
+
+    def rest_updates(self, choice: Choice) -> int:
+        """Updates for which a lock goes on before it is looked at again."""
+        due = math.ceil(turn_updates(choice.governed)) - self._since
+        return min(HOLD_UPDATES, max(due, 1))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {"held": list(self.held), "contrasts": self._contrasts, "since": self._since}
+
+    def load(self, values: Mapping[str, Any]) -> None:
+        """Take over what :meth:`to_dict` wrote."""
+        self.held = Pair(*values["held"])
+        self._contrasts, self._since = values["contrasts"], values["since"]
+
+
+def turn_updates(governed: float) -> float:
+    """Lowered updates between two blocks of the governor's, when it has this share of all updates."""
+    return (BLOCK_UPDATES + 1.0) * (1.0 - governed) / max(governed, 1e-3)
