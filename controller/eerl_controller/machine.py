@@ -116,7 +116,7 @@ class Controller:
             self._last_valid = None
         evidence = self._evidence(record, after_gap=after_gap)
         self._last_valid = None if record.valid_tokens is None else int(record.valid_tokens)
-        self._references.age_updates += 1 + lost
+        self._references.pass_updates(1 + lost)
         if evidence.is_reference and evidence.observation is not None:
             self._references.add(evidence.observation)
         self._saving.add(record, evidence.pair)

@@ -76,8 +76,14 @@ def design(names: Sequence[str], rows: Sequence[Mapping[str, float]]) -> tuple[A
         [[math.log1p(row[name]) if name in row else math.nan for name in names] for row in rows],
         dtype=np.float64,
     ).reshape(len(rows), len(names))
-    means = np.nanmean(raw, axis=0) if len(names) else np.zeros(0)
-    raw = np.where(np.isnan(raw), means, raw)
+    unknown = np.isnan(raw)
+    if not len(names):
+        means = np.zeros(0)
+    elif unknown.any():
+        means = np.nanmean(raw, axis=0)
+        raw = np.where(unknown, means, raw)
+    else:
+        means = raw.mean(axis=0)
     scales = raw.std(axis=0) if len(names) else np.ones(0)
     return (raw - means) / scales, means, scales
 
@@ -147,7 +153,13 @@ def robust_sd(values: Sequence[float]) -> float:
     if len(values) < 2:
         return 0.0
     array = np.array(values, dtype=np.float64)
-    return float(1.4826 * np.median(np.abs(array - np.median(array))))
+    return 1.4826 * _median(np.abs(array - _median(array)))
+
+
+def _median(array: Array) -> float:
+    """As numpy's, for a few numbers in a tenth of its time."""
+    ordered, half = np.sort(array), len(array) // 2
+    return float(ordered[half] if len(array) % 2 else (ordered[half - 1] + ordered[half]) / 2.0)
 
 
 def robust_residuals(
@@ -158,7 +170,7 @@ def robust_residuals(
     y = np.log(np.array(values, dtype=np.float64))
     z, _, _ = design(used, rows)
     full = np.column_stack([np.ones(len(y)), z])
-    residuals = y - np.median(y)
+    residuals = y - _median(y)
     if used:
         floor = 1e-9 * len(y) * np.eye(full.shape[1])
         for _ in range(20):
@@ -168,5 +180,5 @@ def robust_residuals(
             before, residuals = residuals, y - full @ beta
             if float(np.abs(residuals - before).max()) < CONVERGED:
                 break
-    residuals = residuals - np.median(residuals)
+    residuals = residuals - _median(residuals)
     return [float(value) for value in residuals]

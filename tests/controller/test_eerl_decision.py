@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -39,6 +40,12 @@ def _table(strategy: BayesSync, hopeful: Hope | None = None) -> Table:
     return Table(strategy._menu, strategy._learner, hopeful)
 
 
+def _within(table: Table, allowance: Allowance, shares: Sequence[float]) -> set[tuple[int, int]]:
+    """Places of shares and settings that are allowed together."""
+    every = np.arange(table.saving.size)
+    return set(zip(*within_limit(table, allowance, np.array(shares), every), strict=True))
+
+
 def _allowance(strategy: BayesSync, **changes: object) -> Allowance:
     allowance = Allowance(0.02, strategy._learner.past_s, 200.0, (200.0,))
     return replace(allowance, **changes)  # type: ignore[arg-type]
@@ -61,50 +68,35 @@ def test_more_allowance_never_saves_less(strategy: BayesSync) -> None:
 def test_a_plan_must_hold_at_every_end(strategy: BayesSync) -> None:
     """What may end sooner too allows no setting that the later end alone would not."""
     table = _table(strategy)
-    every = np.arange(table.saving.size)
 
-    for share in SHARES:
-        late = within_limit(table, _allowance(strategy), share, every)
-        both = within_limit(table, _allowance(strategy, ends=(20.0, 200.0)), share, every)
+    late = _within(table, _allowance(strategy), SHARES)
+    both = _within(table, _allowance(strategy, ends=(20.0, 200.0)), SHARES)
 
-        assert set(both) <= set(late)
+    assert late >= both > set()
 
 
 def test_the_governors_share_buys_deeper_clocks(strategy: BayesSync) -> None:
     """With a share for the governor settings are allowed that are too slow, or too little known, to be held alone."""
     table, allowance = _table(strategy), _allowance(strategy)
-    every = np.arange(table.saving.size)
 
-    alone, beside = (set(within_limit(table, allowance, share, every)) for share in (0.0, 0.3))
+    alone, beside = ({at for _, at in _within(table, allowance, (share,))} for share in (0.0, 0.3))
 
     assert beside > alone > set()
 
 
-def test_looking_only_where_a_plan_may_be_better_misses_none(strategy: BayesSync) -> None:
-    """The best plan is that of every setting with every share, allowed or not by then, one by one."""
+def test_the_best_plan_is_the_largest_that_is_allowed(strategy: BayesSync) -> None:
+    """Of all settings with all shares within the limit, one by one, none is worth more."""
     table, allowance = _table(strategy), _allowance(strategy)
-    every = np.arange(table.saving.size)
 
     found = best_plan(table, allowance, SHARES)
-
-    values = [
-        (1.0 - share) * table.saving.ravel()[at]
-        for share in SHARES
-        for at in within_limit(table, allowance, share, every)
-    ]
-    assert found is not None
-    assert found.worth == max(values)
-    assert found.worth == (1.0 - found.governed) * table.saving[found.at]
-
-
-def test_the_best_plan_is_the_largest_that_is_allowed(strategy: BayesSync) -> None:
-    """What is chosen has the value of the whole table's best within reach, and the share that gives it."""
-    table, allowance = _table(strategy), _allowance(strategy)
-
     decided = choose(table, allowance, (1.0, 1.0), GOVERNOR)
 
+    values = [
+        (1.0 - SHARES[share]) * table.saving.ravel()[at] for share, at in _within(table, allowance, SHARES)
+    ]
+    assert found is not None
+    assert found.worth == max(values) == (1.0 - found.governed) * table.saving[found.at]
     assert decided.best.worth == pytest.approx((1.0 - decided.best.governed) * decided.best.saving)
-    assert decided.best.governed in SHARES
     assert decided.best.loss * (1.0 - decided.best.governed) < 0.03
     assert decided.price > 0.0
 

@@ -392,3 +392,22 @@ def test_a_governor_update_that_would_leave_no_model_is_not_taken() -> None:
     assert model is not None
     assert references.model is not None
     assert len(references.items) == 5
+
+
+def test_how_old_references_are_is_told_by_those_that_are_taken() -> None:
+    """One that leaves no model makes them no younger; one that does, does."""
+    references = References(ExecutionMode.COLOCATED_SYNC, window=3)
+    both = {name: PhaseRecord(elapsed_s=40.0, energy_j=4e3) for name in ("generation", "training")}
+    one = {"generation": both["generation"]}
+    for update in range(3):
+        references.pass_updates(1)
+        references.add(observe_work(simple(update, phases=both)))
+    references.pass_updates(7)
+
+    references.add(observe_work(simple(10, phases=one)))
+    references.pass_updates(2)
+    before = references.age_updates
+    references.add(observe_work(simple(12, phases=both)))
+    references.pass_updates(4)
+
+    assert (before, references.age_updates) == (9, 4)

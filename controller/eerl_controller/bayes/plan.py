@@ -17,6 +17,7 @@ from eerl_controller.bayes.table import Array, Index, Table
 from eerl_controller.clocks import Pair
 
 Flags = NDArray[np.bool_]
+Indices = NDArray[np.int64]
 
 #: Standard deviations of a one-sided 99 %.
 SURE = 2.326
@@ -94,41 +95,44 @@ def best_plan(
     larger share saves less, but tells the loss better and leaves more of the allowance to each lowered update. What
     the alternation will have told at its end is one more measurement of the setting's loss.
     """
-    found: Plan | None = None
-    saving = table.saving.ravel()
-    at = np.arange(saving.size) if among is None else np.flatnonzero(among)
-    for share in shares:
-        # No larger share can make more of a setting than this one does: few are left to look at.
-        at = at[(1.0 - share) * saving[at] > (least if found is None else found.worth)]
-        if not at.size:
-            break
-        kept = within_limit(table, allowance, share, at)
-        if kept.size:
-            value = (1.0 - share) * saving[kept]
-            first = int(value.argmax())
-            found = Plan(_index(table, int(kept[first])), share, float(value[first]))
-    return found
+    at = _better(table, shares[0], least, among)
+    share, place = within_limit(table, allowance, np.array(shares), at)
+    value = (1.0 - np.array(shares))[share] * table.saving.ravel()[at][place]
+    if not value.size or value.max() <= least:
+        return None
+    first = int(value.argmax())
+    flat = int(at[place[first]])
+    return Plan(_index(table, flat), shares[int(share[first])], float(value[first]))
 
 
-def within_limit(
-    table: Table, allowance: Allowance, share: float, at: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Those of these settings whose run loses no more than allowed with this share of the governor."""
-    limit, (lost_s, lost_s2) = allowance.limit, table.past
+def _better(table: Table, share: float, least: float, among: Flags | None) -> Indices:
+    """Which of the settings save more than ``least`` when the governor has at least this share."""
+    more = (1.0 - share) * table.saving > least
+    return np.flatnonzero(more if among is None else more & among)
+
+
+def within_limit(table: Table, allowance: Allowance, shares: Array, at: Indices) -> tuple[Indices, Indices]:
+    """Which shares of the governor with which of the settings ``at`` lose no more than allowed; places of both."""
+    limit, (past_s, past_s2) = allowance.limit, table.past
+    lost_s = table.lost_s.ravel()[at]
+    with_past, variance = table.with_past.ravel()[at], np.maximum(table.variance.ravel()[at], 0.0)
+    allowed = np.ones((len(shares), len(at)), dtype=bool)
     for left in allowance.ends:
-        held = left * (1.0 - share)
+        held = left * (1.0 - shares)
         whole_s = limit * (allowance.past_s + left * table.total_s)
-        over = lost_s - whole_s + (held * (1.0 - limit)) * table.lost_s.ravel()[at]
-        within = over <= 0.0
-        at, over = at[within], over[within]
-        if not at.size:
-            break
-        error = table.noise_s2 * (1.0 / max(left * share * BLOCK_USE, 1e-9) + 1.0 / max(held, 1e-9))
-        with_past, variance = table.with_past.ravel()[at], np.maximum(table.variance.ravel()[at], 0.0)
-        shared = with_past + held * variance
-        rest = lost_s2 + held * (with_past + shared) - shared**2 / (variance + error)
-        at = at[SURE**2 * rest <= over**2]
-    return at
+        over = past_s - whole_s + (held * (1.0 - limit))[:, None] * lost_s
+        allowed &= over <= 0.0
+        share, place = np.nonzero(allowed)
+        error = table.noise_s2 * (
+            1.0 / np.maximum(left * shares * BLOCK_USE, 1e-9) + 1.0 / np.maximum(held, 1e-9)
+        )
+        shared = with_past[place] + held[share] * variance[place]
+        rest = (
+            past_s2 + held[share] * (with_past[place] + shared) - shared**2 / (variance[place] + error[share])
+        )
+        allowed[share, place] = SURE**2 * rest <= over[share, place] ** 2
+    share, place = np.nonzero(allowed)
+    return share, place
 
 
 def _index(table: Table, flat: int) -> Index:
