@@ -1,0 +1,317 @@
+"""The model of time where pools overlap: log seconds of each side = level + work + clock response + offset + noise.
+
+Both sides and the rest (refit and what no phase names) are one Gaussian state, kept by a bank of filters that differ
+in what they suppose about noise: what the sides have in common, one of them tells about the other. The state also
+holds the seconds lost to lowered clocks so far, so that later evidence corrects what earlier use is believed to have
+cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eerl_controller.bayes.curve import PIECES, SlopePrior, basis
+from eerl_controller.bayes.filter import FilterBank
+from eerl_controller.bayes.sides import GENERATION, REST, TRAINING, Lowered, Three
+from eerl_controller.records import ExecutionMode
+
+Array = NDArray[np.float64]
+#: Names, prior means and standard deviations of the elasticities of a side's work.
+Work = tuple[tuple[str, float, float], ...]
+
+#: Elasticity of time: between free (0) and the clock itself (1), and nothing in there is unlikely.
+SLOPES = SlopePrior(mean=0.4, sd=0.3)
+#: Any locked clock costs 0 to 2 % (paper, appendix C: 1980/1980 rows).
+OFFSET_MEAN, OFFSET_SD = 0.006, 0.006
+#: Training follows what it consumes: its valid tokens, all that was generated for it, and the longest of it.
+TRAINING_WORK: Work = (("valid", 0.7, 0.3), ("consumed", 0.2, 0.3), ("longest_consumed", 0.0, 0.2))
+#: Generation of a whole batch follows its tokens and the longest response; without a rendezvous slots are refilled
+#: at once, and what is generated is what is paid for.
+GENERATION_WORK: dict[ExecutionMode, Work] = {
+    ExecutionMode.ASYNC_DRAINED: (("generated", 0.5, 0.3), ("longest", 0.3, 0.3), ("valid", 0.0, 0.0)),
+    ExecutionMode.ASYNC_INFLIGHT: (("generated", 1.0, 0.05), ("longest", 0.0, 0.1), ("valid", 0.0, 0.1)),
+}
+#: Refit follows the clocks little (it waits for the network); the idle clock costs it something to be lifted.
+REST_SLOPE_MEAN, REST_SLOPE_SD = 0.1, 0.15
+IDLE_MEAN, IDLE_SD = 0.02, 0.05
+LEVEL_SD = 0.1
+#: Noise of an update's sides before any data (paper, appendix B: 0.3 to 1 % over three updates); of the rest, more.
+NOISE = (0.015, 0.015, 0.05)
+#: Suppositions: correlation of successive updates, share of the noise that sides have in common, and the random walk
+#: of the level by update (appendix E: governors of one configuration differ by 0.7 % over some hundred updates).
+CORRELATIONS = (0.2, 0.6, 0.9)
+COMMON = (0.1, 0.5, 0.85)
+LEVEL_WALKS = (2e-4, 1e-3)
+#: Part of a side's own noise without memory.
+WHITE = 0.3
+OFFSET_WALK = 1e-4
+SLOPE_WALK = 5e-4
+WORK_WALK = 2e-3
+#: After so many readings all of them are weighed anew by the noise that they have shown: at first it was a guess.
+REWEIGHED = (6, 12, 24, 48)
+
+
+class Layout:
+    """Where everything is in the state."""
+
+    level = (0, 1, 2)
+    work = (slice(3, 6), slice(6, 9))
+    curve = (slice(9, 9 + PIECES), slice(9 + PIECES, 9 + 2 * PIECES))
+    offset = (9 + 2 * PIECES, 10 + 2 * PIECES)
+    rest = slice(11 + 2 * PIECES, 14 + 2 * PIECES)
+    common = 14 + 2 * PIECES
+    own = (15 + 2 * PIECES, 16 + 2 * PIECES, 17 + 2 * PIECES)
+    lost = 18 + 2 * PIECES
+    size = 19 + 2 * PIECES
+
+
+class Paces:
+    """What is believed about seconds."""
+
+    def __init__(self, mode: ExecutionMode) -> None:
+        self.work: tuple[Work, Work] = (GENERATION_WORK[mode], TRAINING_WORK)
+        self._centres: dict[str, float] = {}
+        self._bank: FilterBank | None = None
+        #: What the first readings were, in order, until they have been weighed by a noise that is known.
+        self._events: list[list[Any]] | None = []
+        self._start: list[float] = [1.0, 1.0, 1.0]
+        self._readings = 0
+        #: Mean and variance of the seconds lost to an earlier governor's clocks.
+        self._spent = (0.0, 0.0)
+        suppositions = list(product(CORRELATIONS, COMMON, LEVEL_WALKS))
+        self._common = np.array([common for _, common, _ in suppositions])
+        self._decay = np.ones((len(suppositions), Layout.size))
+        self._walk = np.zeros((len(suppositions), Layout.size))
+        for i, (correlation, _, level_walk) in enumerate(suppositions):
+            self._decay[i, [Layout.common, *Layout.own]] = correlation
+            self._walk[i, list(Layout.level)] = level_walk**2
+        self._walk[:, list(Layout.offset)] = OFFSET_WALK**2
+        for part in (GENERATION, TRAINING):
+            self._walk[:, Layout.curve[part]] = SLOPE_WALK**2
+            self._walk[:, Layout.work[part]] = WORK_WALK**2
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a first reading."""
+        return self._bank is not None
+
+    @property
+    def bank(self) -> FilterBank:
+        """The filters; only once something is known."""
+        if self._bank is None:
+            raise RuntimeError("no time was read yet: a bug in the controller")
+        return self._bank
+
+    @property
+    def noise(self) -> Three:
+        """Standard deviation of an update's log seconds by part."""
+        a, b, c = (float(value) for value in self.bank.weights @ self.bank.scales)
+        return a, b, c
+
+    @property
+    def lost(self) -> tuple[float, float]:
+        """Mean and standard deviation of the seconds lost so far."""
+        mean, covariance = self.bank.pooled()
+        return float(mean[Layout.lost]), math.sqrt(max(float(covariance[Layout.lost, Layout.lost]), 0.0))
+
+    def begin(self, seconds: Three, counts: Mapping[str, float]) -> None:
+        """Start from typical seconds of the governor for this work; what was lost before stays lost."""
+        before = self.bank.pooled() if self._bank is not None else None
+        self._events, self._readings = [], 0
+        self._restart(seconds, {name: math.log1p(value) for name, value in counts.items()})
+        if before is not None:
+            mean, covariance = before
+            self._spent = (float(mean[Layout.lost]), float(covariance[Layout.lost, Layout.lost]))
+            self.bank.spend(Layout.lost, *self._spent)
+
+    def _restart(self, seconds: Sequence[float], centres: Mapping[str, float]) -> None:
+        self._start, self._centres = list(seconds), dict(centres)
+        mean, variance = np.zeros(Layout.size), np.zeros(Layout.size)
+        covariance = np.zeros((Layout.size, Layout.size))
+        for part in (GENERATION, TRAINING, REST):
+            mean[Layout.level[part]] = math.log(max(seconds[part], 1e-6))
+            variance[Layout.level[part]] = LEVEL_SD**2
+        for part in (GENERATION, TRAINING):
+            for i, (_, slope, sd) in enumerate(self.work[part]):
+                mean[Layout.work[part].start + i], variance[Layout.work[part].start + i] = slope, sd**2
+            mean[Layout.curve[part]] = SLOPES.mean
+            covariance[Layout.curve[part], Layout.curve[part]] = SLOPES.covariance()
+            mean[Layout.offset[part]], variance[Layout.offset[part]] = OFFSET_MEAN, OFFSET_SD**2
+        mean[Layout.rest] = (REST_SLOPE_MEAN, REST_SLOPE_MEAN, IDLE_MEAN)
+        variance[Layout.rest] = (REST_SLOPE_SD**2, REST_SLOPE_SD**2, IDLE_SD**2)
+        variance[[Layout.common, *Layout.own]] = 1.0
+        covariance[np.arange(Layout.size), np.arange(Layout.size)] += variance
+        self._bank = FilterBank(mean, covariance, self._decay, self._walk, np.array(NOISE))
+
+    def response_row(self, part: int, setting: Lowered) -> Array:
+        """The row that maps the state to the log slowdown of a part under this setting."""
+        row = np.zeros(Layout.size)
+        if part == REST:
+            row[Layout.rest] = (*setting.depths, float(setting.idles))
+        else:
+            row[Layout.curve[part]] = basis(setting.depths[part])
+            row[Layout.offset[part]] = float(setting.locked[part])
+        return row
+
+    def slow(self, setting: Lowered) -> Three:
+        """Expected log slowdown of each part."""
+        mean = self.bank.pooled_mean()
+        a, b, c = (float(self.response_row(part, setting) @ mean) for part in (GENERATION, TRAINING, REST))
+        return a, b, c
+
+    def work_log(self, part: int, counts: Mapping[str, float]) -> float:
+        """Expected log of a side's time for this work, relative to the work at the beginning."""
+        mean, found = self.bank.pooled_mean(), 0.0
+        for i, (name, _, _) in enumerate(self.work[part]):
+            if name in counts and name in self._centres:
+                found += float(mean[Layout.work[part].start + i]) * (
+                    math.log1p(counts[name]) - self._centres[name]
+                )
+        return found
+
+    def _rows(self, part: int, counts: Mapping[str, float], setting: Lowered) -> tuple[Array, Array]:
+        """Rows of a reading for every filter, and its own noise variance."""
+        row = self.response_row(part, setting)
+        row[Layout.level[part]] = 1.0
+        if part != REST:
+            for i, (name, _, _) in enumerate(self.work[part]):
+                if name in counts and name in self._centres:
+                    row[Layout.work[part].start + i] = math.log1p(counts[name]) - self._centres[name]
+        rows = np.repeat(row[None, :], len(self._common), axis=0)
+        scale = self.bank.scales[:, part]
+        common = self._common if part != REST else np.zeros_like(self._common)
+        rows[:, Layout.common] = scale * np.sqrt(common)
+        rows[:, Layout.own[part]] = scale * np.sqrt((1.0 - common) * (1.0 - WHITE))
+        return rows, scale**2 * (1.0 - common) * WHITE
+
+    def advance(self, updates: int = 1) -> None:
+        """Let time pass."""
+        self._log("advance", updates)
+        self.bank.advance(updates)
+
+    def read(self, seconds: Three, counts: Mapping[str, float], setting: Lowered) -> Three:
+        """Learn from an update; returns the surprises by part in standard deviations."""
+        self._log("read", list(seconds), dict(counts), setting)
+        found = self._read(seconds, counts, setting)
+        self._readings += 1
+        if self._readings in REWEIGHED:
+            self._reweigh()
+        return found
+
+    def _read(self, seconds: Sequence[float], counts: Mapping[str, float], setting: Lowered) -> Three:
+        found = [0.0, 0.0, 0.0]
+        for part in (GENERATION, TRAINING, REST):
+            if seconds[part] > 1e-3 * sum(seconds):
+                rows, white = self._rows(part, counts, setting)
+                found[part] = self.bank.read(part, rows, white, math.log(seconds[part]))
+        return found[0], found[1], found[2]
+
+    def lose(self, governor_s: Three, more_s: float, setting: Lowered) -> None:
+        """Account for ``more_s`` lost seconds of an update.
+
+        ``governor_s``: seconds of the governor's update that follow each part's pace; the belief about how much
+        slower a part was may still change, and with it what the governor would have taken.
+        """
+        self._log("lose", list(governor_s), more_s, setting)
+        self._lose(governor_s, more_s, setting)
+
+    def _lose(self, governor_s: Sequence[float], more_s: float, setting: Lowered) -> None:
+        row = np.zeros(Layout.size)
+        for part in (GENERATION, TRAINING, REST):
+            row += governor_s[part] * self.response_row(part, setting)
+        self.bank.accumulate(Layout.lost, row, more_s - float(row @ self.bank.pooled_mean()))
+
+    def doubt(self, locked: tuple[bool, bool], sd: float) -> None:
+        """The machine, or what locked clocks cost, may be different from now on by so much (a log)."""
+        self._log("doubt", list(locked), sd)
+        states = [Layout.level[GENERATION], Layout.level[TRAINING]]
+        states += [Layout.offset[axis] for axis in (0, 1) if locked[axis]]
+        self.bank.doubt(states, sd**2)
+
+    def _log(self, *event: Any) -> None:
+        if self._events is not None:
+            self._events.append(list(event))
+
+    def _reweigh(self) -> None:
+        """Go through all readings again with the noise that they have shown."""
+        events, scales = self._events or [], self.bank.weights @ self.bank.scales
+        self._events = None
+        self._restart(self._start, self._centres)
+        self.bank.spend(Layout.lost, *self._spent)
+        self.bank.know_scales(scales, self._readings)
+        steps = {"read": self._read, "advance": self.bank.advance, "lose": self._lose, "doubt": self.doubt}
+        for name, *values in events:
+            steps[name](*values)
+        self.bank.free_scales()
+        self._events = events if self._readings < REWEIGHED[-1] else None
+
+    def after_probe(self, gradient: Array, setting: Lowered, pattern: Sequence[tuple[bool, int]]) -> float:
+        """Standard deviation that ``gradient @ state`` would have after blocks of usable updates.
+
+        ``pattern`` lists blocks: whether under the governor, and how many usable updates, each after one that is not.
+        """
+        at = int(self.bank.weights.argmax())
+        covariance = self.bank.covariance[at].copy()
+        decay, walk = self._decay[at], self._walk[at]
+        fresh = np.where(decay < 1.0, 1.0 - decay**2, 0.0) + walk
+        index = np.arange(Layout.size)
+        governor = Lowered((0.0, 0.0), (False, False), idles=False)
+        readings = {}
+        for governed in (True, False):
+            rows = [self._rows(part, {}, governor if governed else setting) for part in (GENERATION, TRAINING)]
+            readings[governed] = [(row[at], float(white[at])) for row, white in rows]
+        for governed, usable in pattern:
+            for update in range(usable + 1):
+                covariance *= decay[:, None] * decay[None, :]
+                covariance[index, index] += fresh
+                if update == 0:
+                    continue
+                for row, white in readings[governed]:
+                    carried = covariance @ row
+                    covariance -= np.outer(carried, carried / (float(row @ carried) + white))
+        return math.sqrt(max(float(gradient @ covariance @ gradient), 0.0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        events = self._events
+        if events is not None:
+            events = [[_plain(item) for item in event] for event in events]
+        return {
+            "centres": self._centres,
+            "start": self._start,
+            "readings": self._readings,
+            "spent": list(self._spent),
+            "events": events,
+            "bank": self._bank.to_dict() if self._bank else None,
+        }
+
+    def load(self, values: Mapping[str, Any]) -> None:
+        """Take over what :meth:`to_dict` wrote."""
+        if values["bank"] is not None:
+            self._restart(values["start"], values["centres"])
+            self.bank.load(values["bank"])
+        self._readings = values["readings"]
+        self._spent = (values["spent"][0], values["spent"][1])
+        events = values["events"]
+        self._events = None if events is None else [[_whole(item) for item in event] for event in events]
+
+
+def _plain(item: Any) -> Any:
+    """A setting as a mapping, anything else as it is."""
+    if isinstance(item, Lowered):
+        return {"depths": list(item.depths), "locked": list(item.locked), "idles": item.idles}
+    return item
+
+
+def _whole(item: Any) -> Any:
+    """What :func:`_plain` wrote."""
+    if isinstance(item, Mapping) and "depths" in item:
+        depths, locked = item["depths"], item["locked"]
+        return Lowered((depths[0], depths[1]), (locked[0], locked[1]), item["idles"])
+    return item

@@ -1,0 +1,97 @@
+"""One rule for overlapping pools: the setting that saves most over what is left, the run's loss staying allowed.
+
+The same rule as where phases take turns (``decision``): P(full-run loss within the limit) is at least 99 %, what was
+not spent may be spent later, and before there is data physics bounds what a setting can cost. A pool that waits for
+the other anyway is free by the same physics, down to the clock where it would become the later one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eerl_controller.bayes.pool_learner import PoolLearner
+from eerl_controller.bayes.pool_table import HOPE_BLOCKS, Allowance, Choice, Flags, Index, PoolMenu, PoolTable
+from eerl_controller.clocks import Pair
+
+#: A wrong belief is noticed within a monitoring window (Table 3: 20 updates); until then it must be affordable.
+COMMITTED_UPDATES = 20.0
+#: What is held already may spend faster by this share of the allowance.
+PACE_SLACK = 0.1
+#: Hopes in standard deviations, with the probability of a Gaussian between halfway points (0.5, 1.5, and beyond).
+HOPES = ((1.0, 0.242), (2.0, 0.067))
+
+
+def choose(
+    table: PoolTable, menu: PoolMenu, allowance: Allowance, reach: tuple[float, float], current: Pair
+) -> tuple[Choice, Choice | None]:
+    """The best setting no deeper than ``reach``, and what is expected of ``current`` if it is still allowed."""
+    may = table.allowed(allowance, COMMITTED_UPDATES, reach)
+    saving = np.where(may & table.paced(allowance), table.saving, -math.inf)
+    at = best_index(saving)
+    price = table.price(saving, at)
+    best, here = table.choice(at, price), menu.index(current)
+    if here is None or not may[here]:
+        return best, None
+    # A little too fast a pace is put right later; it is no reason to change clocks now.
+    eased = replace(allowance, limit=allowance.limit * (1.0 + PACE_SLACK))
+    return best, table.choice(here, price) if table.paced(eased)[here] else None
+
+
+def find_hope(
+    menu: PoolMenu,
+    learner: PoolLearner,
+    table: PoolTable,
+    allowance: Allowance,
+    *,
+    reach: tuple[float, float],
+    best: Choice,
+    trial: float,
+    least: float,
+    barred: Flags | None,
+) -> Choice | None:
+    """A setting worth ``trial`` updates, because it may turn out better than ``best``; None when there is none.
+
+    One response at a time is supposed to be kinder than believed, by one or two standard deviations. What would then
+    be gained over the rest of the run, times the probability that it is so, must be more than what the trials cost
+    by today's belief, and more than ``least``, in updates' savings.
+    """
+    affordable = table.allowed(allowance, trial, reach)
+    found: tuple[float, Choice] | None = None
+    for axis in (0, 1):
+        gain, most, where = 0.0, 0.0, None
+        for hope, chance in HOPES:
+            hopeful = PoolTable(menu, learner, hopeful=(axis, hope), barred=barred)
+            saving = np.where(hopeful.paced(allowance), hopeful.saving, -math.inf)
+            at = best_index(saving)
+            better = chance * max(float(hopeful.saving[at]) - best.saving, 0.0)
+            gain += better * max(allowance.left - trial, 0.0)
+            if better > most:
+                most, where = better, nearest(menu, affordable, at)
+        if where is None:
+            continue
+        believed = table.choice(where, best.price)
+        worth = (best.saving - best.price * best.loss) - (believed.saving - best.price * believed.loss)
+        # What the trials show is only known beside governor blocks, in which nothing is saved either.
+        net = gain - trial * (HOPE_BLOCKS * max(worth, 0.0) + best.net)
+        if believed.pair != best.pair and net > least and (found is None or net > found[0]):
+            found = (net, believed)
+    return found[1] if found else None
+
+
+def best_index(saving: NDArray[np.float64]) -> Index:
+    """Where the largest value stands."""
+    idle, generation, training = np.unravel_index(int(saving.argmax()), saving.shape)
+    return int(idle), int(generation), int(training)
+
+
+def nearest(menu: PoolMenu, affordable: Flags, at: Index) -> Index | None:
+    """The affordable setting nearest to this one, no deeper than it on either side; None for the governor."""
+    idle, generation, training = at
+    box = affordable[idle, : generation + 1, : training + 1]
+    depth = menu.depths[0][: generation + 1, None] + menu.depths[1][None, : training + 1]
+    g, t = np.unravel_index(int(np.where(box, depth, -1.0).argmax()), box.shape)
+    return (idle, int(g), int(t)) if g or t else None

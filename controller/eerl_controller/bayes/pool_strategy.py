@@ -1,0 +1,386 @@
+"""Policy ``eerl`` where generation and training overlap on separate pools: drained and in-flight updates.
+
+Learn from every usable update, decide by one rule (``pool_decision``). Blocks of lowered clocks alternate with
+governor blocks as often as their evidence is worth it. What the states mean: ``SEARCH`` until lowered clocks were
+compared with the governor a few times; ``CONFIRMATION`` while a setting is held that may be better, on the evidence
+of the next block; ``LOCKED`` while the best one known is held; ``REMEASURE`` while the governor is, for comparison.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from eerl_controller.bayes.guard import Guard
+from eerl_controller.bayes.pool_decision import choose, find_hope
+from eerl_controller.bayes.pool_learner import First, PoolLearner
+from eerl_controller.bayes.pool_table import Allowance, Choice, PoolMenu, PoolTable
+from eerl_controller.clocks import GOVERNOR, Pair, idle_clock
+from eerl_controller.horizon import remaining_updates
+from eerl_controller.records import ClockGrid, ExecutionMode
+from eerl_controller.references import References
+from eerl_controller.settings import Settings
+from eerl_controller.situation import REACHED, ceilings_mhz
+from eerl_controller.stateful import HOLDING, Stateful
+from eerl_controller.states import Reason, State
+from eerl_controller.strategy import Evidence
+from eerl_controller.work import Observation, Unusable
+
+#: Usable governor updates before the first trial: their median stands two slow ones that warm-up left over.
+FIRST_UPDATES = 6
+#: Usable updates of a block, lowered or governor: with one, a single straggler would be all that is known.
+BLOCK_UPDATES = 2
+#: A lock that was just found good is not looked at again sooner, but for an alarm: half of Table 3's "every 10".
+HOLD_UPDATES = 5
+#: A trial goes no deeper than this many times what was tried: beyond lies extrapolation.
+DEEPER = 2.0
+#: A change of clocks must repay as many updates: the first one after it is no evidence, and the job feels it.
+CHANGE_UPDATES = 2.0
+#: Alternations of lowered clocks and governor that make a search.
+SEARCH_CONTRASTS = 3
+#: Nothing is tried or compared any more when fewer blocks than this are left to make use of it.
+LAST_PROBE_BLOCKS = 3.0
+#: Updates over which the governor's share of the latest updates is taken: two monitoring windows.
+SHARE_MEMORY = 40.0
+
+
+class BayesPools(Stateful):
+    """The controller of an asynchronous job."""
+
+    def __init__(
+        self, settings: Settings, grid: ClockGrid, references: References, mode: ExecutionMode
+    ) -> None:
+        super().__init__(settings, grid, references)
+        self._mode = mode
+        # In-flight pools never wait long enough for an idle clock (paper, section 6.3).
+        self._idle_mhz = idle_clock(grid, settings) if mode is ExecutionMode.ASYNC_DRAINED else None
+        top = float(grid.governor_mhz)
+        self._learner = PoolLearner(mode, (top, top))
+        self._menu: PoolMenu | None = None
+        self._guard = Guard()
+        self._first: list[First] = []
+        self._left: float | None = None
+        #: Updates in a row under the plan of the latest.
+        self._run_length, self._run_plan = 0, -1
+        #: Usable updates under the clocks in force since they were wished for.
+        self._usable = 0
+        #: Usable updates after which something may be decided again.
+        self._wanted = BLOCK_UPDATES
+        #: Alternations so far.
+        self._contrasts = 0
+        #: The lowered clocks that a governor block interrupts.
+        self._held = GOVERNOR
+        #: The governor's share of the latest updates since the first trial.
+        self._governed = 0.0
+        #: Clocks that the governor reached in its block.
+        self._reached: list[tuple[float, float]] = []
+        #: Updates in a row whose sides are not known.
+        self._blind = 0
+
+    # -- one way in --------------------------------------------------------------------------------------------
+
+    def observe(self, evidence: Evidence) -> None:
+        """Take one update in and, if need be, wish for another plan."""
+        settled = self._is_settled(evidence)
+        learnt = self._learner.observe(evidence, self.book.pair, settled=settled)
+        self._count(evidence, learnt)
+        if evidence.unusable is Unusable.OPERATOR_HOLD or self.state is State.FAILED:
+            return
+        if self.state in HOLDING and not self.book.pair.is_governor:
+            reason = self._trouble.add(evidence)
+            if reason is None and self._blind >= self._settings.give_up_updates:
+                reason = self._blind_reason
+            if reason is not None:
+                self._suspend(reason, "too many updates in a row; governor clocks for now")
+                return
+        typical_s = self._learner.recent.total_s if self._learner.known else 0.0
+        self._left = remaining_updates(evidence.record, typical_s)
+        if self.state is State.CALIBRATION:
+            self._on_calibration(evidence)
+        elif self.state is State.SUSPENDED:
+            self._on_suspended(evidence)
+        elif evidence.in_force and self._governor_moved():
+            self._calibrate_again()
+        elif self._menu is not None and (word := self._guard.verdict(self.book.pair)) is not None:
+            self._fail_setting(word)
+        elif evidence.in_force and self._usable >= (BLOCK_UPDATES if self._learner.alarmed else self._wanted):
+            self._decide()
+
+    @property
+    def _blind_reason(self) -> Reason:
+        drained = self._mode is ExecutionMode.ASYNC_DRAINED
+        return Reason.MISSING_ARRIVALS if drained else Reason.MISSING_BUSY
+
+    def _is_settled(self, evidence: Evidence) -> bool:
+        """Whether the update ran wholly under its plan's clocks.
+
+        In-flight, requests of an earlier plan do no harm: what is learnt from is a pool's pace under its clock, and
+        that belongs to the update, whenever its requests began.
+        """
+        plan_id = evidence.record.plan_id
+        if evidence.pair is None or plan_id is None or plan_id != self._run_plan:
+            self._run_length = 0
+        self._run_plan = -1 if plan_id is None or evidence.pair is None else int(plan_id)
+        self._run_length += 1
+        if self._mode is ExecutionMode.ASYNC_DRAINED:
+            return evidence.settled
+        return evidence.pair is not None and self._run_length > self._settings.settle_updates
+
+    def _count(self, evidence: Evidence, learnt: bool) -> None:
+        observation = evidence.observation
+        self._usable += learnt and evidence.in_force
+        if self._menu is not None and self.state is not State.SUSPENDED:
+            self._governed += (float(self.book.pair.is_governor) - self._governed) / SHARE_MEMORY
+        if observation is None:
+            return
+        known = self._learner.sides_of(observation, evidence.record) is not None
+        self._blind = 0 if known else self._blind + 1
+        if evidence.pair is not None and learnt:
+            self._guard.add(evidence.pair, evidence.record)
+        achieved = observation.generation_achieved_mhz, observation.training_achieved_mhz
+        governed = evidence.pair is not None and evidence.pair.is_governor
+        if governed and learnt and achieved[0] and achieved[1]:
+            self._reached = [*self._reached, (achieved[0], achieved[1])][-FIRST_UPDATES:]
+
+    def _clocks_change(self) -> None:
+        super()._clocks_change()
+        self._usable = self._blind = 0
+        self._wanted, self._reached = BLOCK_UPDATES, []
+
+    # -- calibration -------------------------------------------------------------------------------------------
+
+    def _on_calibration(self, evidence: Evidence) -> None:
+        if self._menu is not None:
+            self._decide()
+            return
+        observation, record = evidence.observation, evidence.record
+        governed = evidence.pair is not None and evidence.pair.is_governor
+        warm = self._run_length > (self._settings.warmup_updates if record.plan_id == 0 else 1)
+        if observation is not None and governed and warm and self._powered(observation, evidence):
+            self._first = [*self._first, (observation, record)][-2 * FIRST_UPDATES :]
+        if len(self._first) < FIRST_UPDATES:
+            reason, note = Reason.CALIBRATING, f"{len(self._first)} of {FIRST_UPDATES} usable governor updates"
+            if evidence.unusable is Unusable.MISSING_COUNTS:
+                reason = Reason.MISSING_COUNTS
+                note += "; markers bring no valid_tokens: send them to have clocks controlled"
+            elif observation is not None and observation.energy_j is None:
+                reason, note = Reason.MISSING_ENERGY, "energy of the job is not known"
+            elif self._blind >= FIRST_UPDATES:
+                reason, note = self._blind_reason, self._blind_note
+            elif observation is not None and not self._powered(observation, evidence) and not self._blind:
+                reason, note = Reason.MISSING_ENERGY, "energy of the pools, or of their phases, is not known"
+            self._enter(State.CALIBRATION, GOVERNOR, reason, note)
+            return
+        self._learner.begin(self._first, self._ceilings())
+        self._first = []
+        self._menu = self._make_menu()
+        self._decide()
+
+    @property
+    def _blind_note(self) -> str:
+        if self._mode is ExecutionMode.ASYNC_DRAINED:
+            return (
+                f"{self._blind} updates do not tell when both pools arrived, within the update; phases of both "
+                "pools are needed to have clocks controlled"
+            )
+        return "busy fractions of both pools are not known: markers of both are needed to have clocks controlled"
+
+    def _powered(self, observation: Observation, evidence: Evidence) -> bool:
+        sides = self._learner.sides_of(observation, evidence.record)
+        return sides is not None and sides.busy_j is not None
+
+    def _ceilings(self) -> tuple[float, float]:
+        """The clocks that the governor really reaches, from the references or else its latest updates."""
+        model = self._references.model
+        return ceilings_mhz(model, self._grid) if model is not None else self._learner.ceilings_mhz
+
+    def _make_menu(self) -> PoolMenu:
+        """The settings to choose among, for the clocks that the governor reaches."""
+        return PoolMenu(self._clocks, self._learner.ceilings_mhz, self._idle_mhz)
+
+    def _governor_moved(self) -> bool:
+        """Whether the governor no longer reaches the clocks that all settings are measured from."""
+        if not self.book.pair.is_governor or len(self._reached) < BLOCK_UPDATES:
+            return False
+        for axis, ceiling in enumerate(self._learner.ceilings_mhz):
+            seen = min(median(item[axis] for item in self._reached), float(self._grid.governor_mhz))
+            near = seen >= REACHED * self._grid.governor_mhz and ceiling == self._grid.governor_mhz
+            if not near and not REACHED <= seen / ceiling <= 1.0 / REACHED:
+                return True
+        return False
+
+    def _calibrate_again(self) -> None:
+        """Another governor: everything is measured anew; what the run has lost so far stays lost."""
+        self._menu, self._first, self._contrasts, self._held = None, [], 0, GOVERNOR
+        self._references.keep_last(BLOCK_UPDATES)
+        reached = ", ".join(f"{mhz:.0f}" for mhz in self._reached[-1])
+        if self.state is not State.REMEASURE:
+            self._enter(State.REMEASURE, GOVERNOR, Reason.DRIFT, "the governor has changed")
+        self._enter(
+            State.CALIBRATION, GOVERNOR, Reason.CALIBRATING, f"the governor now reaches {reached} MHz"
+        )
+
+    # -- deciding ----------------------------------------------------------------------------------------------
+
+    def _allowance(self) -> Allowance:
+        """What may be lost. When nobody says how long the run will be, it is taken to last as long again as it has
+        lasted, and no less than a monitoring window, so that something may begin.
+        """
+        limit, past_s, left = self._settings.max_throughput_loss, self._learner.past_s, self._left
+        told = left is not None
+        if left is None:
+            left = max(float(self._learner.seen), float(self._settings.monitor_window))
+        probing = max(left - LAST_PROBE_BLOCKS * (BLOCK_UPDATES + 1.0), 0.0)
+        return Allowance(limit, past_s, left, told, governed=self._governed * probing)
+
+    def _decide(self) -> None:
+        """A block is over, or the governor has been long enough: what comes next."""
+        learner, menu = self._learner, self._menu
+        if menu is None or not learner.known:
+            return
+        if learner.alarmed:
+            self._alarm()
+            return
+        governed = self.book.pair.is_governor
+        allowance = self._allowance()
+        reach = self._reach(menu)
+        current = self._held if governed else self.book.pair
+        barred = self._guard.barred(menu)
+        table = PoolTable(menu, learner, barred=barred)
+        best, here = choose(table, menu, allowance, reach, current)
+        # What a change must bring: enough to be seen at all, and its toll over what is left.
+        toll = CHANGE_UPDATES * best.saving
+        least = max(self._settings.min_gain, toll / max(allowance.left, 1.0))
+        if here is not None and best.saving - here.saving < least:
+            best = here
+        hope: Choice | None = None
+        probe = not governed and self._should_probe(best, allowance)
+        if not probe and allowance.left >= LAST_PROBE_BLOCKS * (BLOCK_UPDATES + 1.0):
+            trial = BLOCK_UPDATES + 1.0
+            hope = find_hope(
+                menu,
+                learner,
+                table,
+                allowance,
+                reach=reach,
+                best=best,
+                trial=trial,
+                least=2.0 * toll,
+                barred=barred,
+            )
+        if hope is not None and hope.pair == self.book.pair:
+            # What it has shown is only known beside the governor.
+            probe, best = True, hope
+        if probe:
+            self._probe(best)
+        elif hope is not None:
+            self._explore(hope)
+        elif best.pair.is_governor or best.saving <= 0.0:
+            near_end = allowance.left < 4.0 * BLOCK_UPDATES
+            self._nothing_pays(Reason.NEAR_END if near_end else Reason.NOTHING_PAYS)
+        else:
+            self._hold(best)
+
+    def _reach(self, menu: PoolMenu) -> tuple[float, float]:
+        """How deep either clock may go: some way beyond what was tried, and always to the next clock there is."""
+        found = []
+        for depths, deepest in zip(menu.depths, self._learner.reach, strict=True):
+            deeper = depths[depths > deepest + 1e-9]
+            following = float(deeper.min()) if len(deeper) else deepest
+            found.append(max(DEEPER * deepest, -math.log(self._settings.start_fraction), following))
+        return found[0], found[1]
+
+    def _should_probe(self, best: Choice, allowance: Allowance) -> bool:
+        """Whether what a governor block teaches is worth more than what it costs."""
+        block = BLOCK_UPDATES + 1.0
+        if best.pair.is_governor or allowance.left < LAST_PROBE_BLOCKS * block:
+            return False
+        setting, paces = self._learner.setting_of(best.pair), self._learner.paces
+        hold = paces.after_probe(best.gradient, setting, ((False, 2 * BLOCK_UPDATES + 1),))
+        after = paces.after_probe(best.gradient, setting, ((True, BLOCK_UPDATES), (False, BLOCK_UPDATES)))
+        cost = block * best.net + CHANGE_UPDATES * best.saving
+        return best.worth_knowing(hold - after) * (allowance.left - block) > cost
+
+    def _probe(self, best: Choice) -> None:
+        note = (
+            f"{BLOCK_UPDATES} governor updates: loss of {best.pair} known to {100 * best.loss_sd:.2f} points"
+        )
+        self._held = self.book.pair
+        self._contrasts += 1
+        if self.state is State.SEARCH:
+            self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, note)
+        else:
+            self._enter(State.REMEASURE, GOVERNOR, Reason.REFERENCE_AGE, note)
+
+    def _explore(self, hope: Choice) -> None:
+        note = f"may be better; {hope}"
+        if self._contrasts < SEARCH_CONTRASTS and self.state is not State.LOCKED:
+            self._enter(State.SEARCH, hope.pair, Reason.TRIAL, note)
+        else:
+            self._enter(State.CONFIRMATION, hope.pair, Reason.MARGIN, note)
+        self._next_block(hope.pair)
+
+    def _hold(self, best: Choice) -> None:
+        note = f"{best}; {100 * self._learner.lost_share:.2f} % lost so far"
+        searching = self._contrasts < SEARCH_CONTRASTS and best.pair != self._held
+        if self.state is State.CALIBRATION or (
+            searching and self.state in (State.SEARCH, State.REMEASURE)
+        ):
+            self._enter(State.SEARCH, best.pair, Reason.TRIAL, note)
+        elif self.state is State.SEARCH:
+            self._enter(State.CONFIRMATION, best.pair, Reason.CONFIRMING, note)
+        else:
+            self._suspension.forgive()
+            self._enter(State.LOCKED, best.pair, Reason.CONFIRMED, note)
+        self._next_block(best.pair)
+
+    def _next_block(self, pair: Pair) -> None:
+        rests = self.state is State.LOCKED and pair == self._held
+        self._wanted = HOLD_UPDATES if rests else BLOCK_UPDATES
+        self._held, self._usable = pair, 0
+
+    def _nothing_pays(self, reason: Reason) -> None:
+        """The governor, and what it teaches; after a monitoring window of that, the governor for now."""
+        note = "no setting saves within what is left of the allowance"
+        if self.book.pair.is_governor and self._usable >= self._settings.monitor_window:
+            self._suspend(reason, note)
+            return
+        if self.state in (State.SEARCH, State.CALIBRATION):
+            self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, note)
+        else:
+            self._enter(State.REMEASURE, GOVERNOR, Reason.DRIFT, note)
+
+    def _alarm(self) -> None:
+        """Updates are not what they were: the governor tells whether it is the clocks or the machine."""
+        pair = self.book.pair
+        self._learner.doubt(pair)
+        if pair.is_governor:
+            self._usable = 0
+            return
+        self._held = pair
+        note = "updates are not what they were: the governor tells whether it is the clocks"
+        state = State.SEARCH if self.state is State.SEARCH else State.REMEASURE
+        self._enter(state, GOVERNOR, Reason.DRIFT, note)
+
+    def _fail_setting(self, word: str) -> None:
+        """What training learns from has suffered: these clocks are left, and not chosen again."""
+        self._guard.fail(self.book.pair)
+        self._held = GOVERNOR
+        state = State.SEARCH if self.state is State.SEARCH else State.REMEASURE
+        self._enter(state, GOVERNOR, Reason.LEARNING, word)
+
+    # -- words and memory --------------------------------------------------------------------------------------
+
+    def summary(self) -> str:
+        """State, clocks and what is expected of them, in one line."""
+        return f"{self.state.value}: {self.book.pair}, {self.book.plan.note}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON; the references are the controller's to write."""
+        return {**super().to_dict()}
+
+    def load(self, values: Mapping[str, Any]) -> None:
+        """Take over what :meth:`to_dict` wrote."""
+        super().load(values)

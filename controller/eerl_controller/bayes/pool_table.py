@@ -1,0 +1,326 @@
+"""What is believed of every setting of two overlapping pools at once: its saving, its loss, and how sure that is.
+
+The run's loss is a number of seconds: lost so far plus lost from now on, each linear in what is believed about paces
+near the belief, so that mean and variance follow from one covariance in which reference, lock offset, drift and
+responses are correlated as they are. Where one pool is not critical, its pace has no part in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eerl_controller.bayes.curve import DEEPEST, basis
+from eerl_controller.bayes.paces import Layout
+from eerl_controller.bayes.pool_learner import PoolLearner
+from eerl_controller.bayes.sides import REST
+from eerl_controller.clocks import Pair
+
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Index = tuple[int, int, int]
+
+#: Standard deviations of a one-sided 99 %.
+SURE = 2.326
+#: A governor block so often is expected for the rest of the run, when it is judged what will be known at its end.
+UPDATES_PER_CONTRAST = 30.0
+#: A locked clock never costs more than this beside what its depth explains (paper, appendix C: 0 to 2 %).
+WORST_OFFSET = 0.02
+#: Clocks nearer than this (a log) are not worth telling apart.
+LEAST_STEP = 0.02
+#: Blocks that a hope is given to show what there is to it.
+HOPE_BLOCKS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What may be lost: ``limit`` of all the time, ``past_s`` seconds of which are over and ``left`` updates to come.
+
+    ``told`` is False when nobody said how many updates are left; ``governed`` of them are expected to be the
+    governor's, for comparison.
+    """
+
+    limit: float
+    past_s: float
+    left: float
+    told: bool
+    governed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A setting and what is expected of it, by update, as fractions of the governor's energy and time.
+
+    ``price`` is what another unit of allowed loss would save, ``loss_sd`` the standard deviation of ``loss``.
+    """
+
+    pair: Pair
+    saving: float
+    loss: float
+    loss_sd: float
+    price: float
+    #: Maps the state of time to ``loss``, for what a probe would make of its standard deviation.
+    gradient: Array
+
+    @property
+    def net(self) -> float:
+        """What an update at this setting is worth once its loss is paid for."""
+        return max(self.saving - self.price * self.loss, 0.1 * self.saving)
+
+    def worth_knowing(self, less_sd: float) -> float:
+        """What knowing the loss this much better is worth by update: so much of the allowance is free again."""
+        return self.price * SURE * less_sd
+
+    def __str__(self) -> str:
+        return (
+            f"{100 * self.saving:.1f} % saving and {100 * self.loss:.2f} % loss expected, "
+            f"known to {100 * self.loss_sd:.2f} points"
+        )
+
+
+class PoolMenu:
+    """The clocks that either pool may take, the governor first, and whether waiting pools may idle."""
+
+    def __init__(
+        self, clocks: Sequence[int], ceilings_mhz: tuple[float, float], idle_mhz: int | None
+    ) -> None:
+        self.idle_mhz = idle_mhz
+        self.mhz: list[list[int | None]] = []
+        self.depths: list[Array] = []
+        self.locked: list[Array] = []
+        self.rows: list[Array] = []
+        for part, ceiling in enumerate(ceilings_mhz):
+            mhz: list[int | None] = [None, *thinned(clocks, ceiling)]
+            depths = np.array([0.0 if clock is None else math.log(ceiling / clock) for clock in mhz])
+            rows = np.zeros((len(mhz), Layout.size))
+            rows[:, Layout.curve[part]] = basis(depths)
+            rows[1:, Layout.offset[part]] = 1.0
+            self.mhz.append(mhz)
+            self.depths.append(depths)
+            self.locked.append(np.array([0.0, *[1.0] * (len(mhz) - 1)]))
+            #: Rows by clock that map the state of time to the log slowdown of the pool's side.
+            self.rows.append(rows)
+        self.idles: Array = np.array([0.0] if idle_mhz is None else [0.0, 1.0])
+
+    def pair(self, at: Index) -> Pair:
+        """The clocks with this index."""
+        return Pair(self.mhz[0][at[1]], self.mhz[1][at[2]], self.idle_mhz if at[0] == 1 else None)
+
+    def index(self, pair: Pair) -> Index | None:
+        """Where a pair stands; None when it is not among the settings."""
+        idle = 0 if pair.idle_mhz is None else 1
+        if pair.generation_mhz not in self.mhz[0] or pair.training_mhz not in self.mhz[1]:
+            return None
+        if idle >= len(self.idles):
+            return None
+        return idle, self.mhz[0].index(pair.generation_mhz), self.mhz[1].index(pair.training_mhz)
+
+
+class PoolTable:
+    """Every setting at once: idle off and on, generation's clocks, training's clocks."""
+
+    def __init__(
+        self,
+        menu: PoolMenu,
+        learner: PoolLearner,
+        hopeful: tuple[int, float] | None = None,
+        barred: Flags | None = None,
+    ) -> None:
+        self._menu, self._learner, self._barred = menu, learner, barred
+        recent, knee = learner.recent, learner.recent.knee
+        self._mean, self._covariance = learner.paces.bank.pooled()
+        expected = [
+            self._expected(axis, hopeful[1] if hopeful is not None and hopeful[0] == axis else 0.0)
+            for axis in (0, 1)
+        ]
+        self._slow = [slow for slow, _ in expected]
+        #: What is left of a side's uncertainty by clock: all of it, but for a hope's.
+        self._kept = [expected[0][1][:, None], expected[1][1][None, :]]
+        slow_g, slow_t = self._slow[0][:, None], self._slow[1][None, :]
+        validation_s, _ = recent.visits_s
+        rest_mean = self._mean[Layout.rest]
+        self._rest = (
+            rest_mean[2] * menu.idles[:, None, None]
+            + rest_mean[0] * menu.depths[0][None, :, None]
+            + rest_mean[1] * menu.depths[1][None, None, :]
+        )
+        self.total_s, self._own_s = recent.total_s, recent.own_s
+        governor_s = float(knee.running_s(0.0, 0.0))
+        self._running_s = knee.running_s(slow_g, slow_t)
+        visiting_s = validation_s * np.expm1(slow_g)
+        self.lost_s = (self._running_s + visiting_s - governor_s)[None] + recent.rest_s * np.expm1(self._rest)
+        self._critical = knee.critical_s(slow_g, slow_t)
+        self._governor_critical = [float(part) for part in knee.critical_s(0.0, 0.0)]
+        self._validated_s = validation_s * np.exp(slow_g)
+        worst = [
+            depths + WORST_OFFSET * locked for depths, locked in zip(menu.depths, menu.locked, strict=True)
+        ]
+        self.worst_s = (
+            knee.running_s(worst[0][:, None], worst[1][None, :])
+            - governor_s
+            + validation_s * np.expm1(worst[0])[:, None]
+        )[None] + recent.rest_s * np.expm1(np.abs(self._rest))
+        self.saving = self._savings()
+        self._variances()
+
+    def _expected(self, axis: int, hope: float) -> tuple[Array, Array]:
+        """Expected log slowdown of a side by clock, and what share of its uncertainty is left.
+
+        Physics: slower when lower, never slower than the clock itself. A hope takes the side to be kinder by so many
+        standard deviations.
+        """
+        rows = self._menu.rows[axis]
+        log, kept = rows @ self._mean, np.ones(len(rows))
+        if hope:
+            # A trial's noise is in its way: what it may change is less than all that is not known.
+            variance = np.maximum(np.einsum("ij,ij->i", rows @ self._covariance, rows), 0.0)
+            noise = self._learner.paces.noise[axis] ** 2 / HOPE_BLOCKS
+            log = log - hope * variance / np.sqrt(variance + noise)
+            kept = np.sqrt(noise / (variance + noise))
+        most = self._menu.depths[axis] + WORST_OFFSET
+        return np.clip(np.maximum.accumulate(log), 0.0, most), kept
+
+    def _savings(self) -> Array:
+        menu, watts, recent = self._menu, self._learner.watts, self._learner.recent
+        rest_s = recent.rest_s * np.exp(self._rest)
+        energy = np.zeros_like(self.lost_s)
+        for pool in (0, 1):
+            shape = (slice(None), None) if pool == 0 else (None, slice(None))
+            busy_s = (recent.knee.sides_s[pool] * np.exp(self._slow[pool]))[shape]
+            busy_w = watts.busy_w(pool, menu.depths[pool])[shape]
+            waits_s = np.maximum(self._running_s - busy_s, 0.0)[None]
+            other_s = waits_s + rest_s
+            idling = menu.idles[:, None, None] * waits_s / np.maximum(other_s, 1e-9)
+            depths = menu.depths[pool][shape][None]
+            energy = energy + (busy_w * busy_s)[None] + watts.other_w(pool, depths, idling) * other_s
+        return np.asarray(1.0 - energy / energy[0, 0, 0])
+
+    def _variances(self) -> None:
+        """Variance of each setting's lost seconds by update, and its covariance with what is lost so far."""
+        covariance, rows = self._covariance, self._menu.rows
+        past = covariance[Layout.lost]
+        weights = [
+            (self._critical[0] + self._validated_s) * self._kept[0],
+            self._critical[1] * self._kept[1],
+        ]
+        self._weights = weights
+        changed = [self._critical[axis] - self._governor_critical[axis] for axis in (0, 1)]
+        self._changed = changed
+        levels = [Layout.level[0], Layout.level[1]]
+        carried = [part @ covariance for part in rows]
+        own = [np.einsum("ij,ij->i", c, part) for c, part in zip(carried, rows, strict=True)]
+        both = carried[0] @ rows[1].T
+        variance = (
+            weights[0] ** 2 * own[0][:, None]
+            + weights[1] ** 2 * own[1][None, :]
+            + 2.0 * weights[0] * weights[1] * both
+        )
+        with_past = weights[0] * (rows[0] @ past)[:, None] + weights[1] * (rows[1] @ past)[None, :]
+        for axis in (0, 1):
+            with_past = with_past + changed[axis] * past[levels[axis]]
+            variance = variance + 2.0 * changed[axis] * (
+                weights[0] * carried[0][:, levels[axis]][:, None]
+                + weights[1] * carried[1][:, levels[axis]][None, :]
+            )
+            for other in (0, 1):
+                variance = (
+                    variance + changed[axis] * changed[other] * covariance[levels[axis], levels[other]]
+                )
+        rest_s, menu, at = self._learner.recent.rest_s, self._menu, Layout.rest.start
+        parts = (
+            menu.depths[0][None, :, None],
+            menu.depths[1][None, None, :],
+            menu.idles[:, None, None],
+        )
+        rest_variance = sum(
+            (rest_s * part) ** 2 * covariance[at + i, at + i] for i, part in enumerate(parts)
+        )
+        rest_past = sum(rest_s * part * past[at + i] for i, part in enumerate(parts))
+        self._variance = np.maximum(variance, 0.0)[None] + rest_variance
+        self._with_past = with_past[None] + rest_past
+        self._past = (float(self._mean[Layout.lost]), float(past[Layout.lost]))
+        noise = self._learner.paces.noise
+        self._noise_s2 = sum((self._own_s * scale) ** 2 for scale in noise[:1]) + (
+            rest_s * noise[REST]
+        ) ** 2
+
+    def _sd(self, updates: Array | float) -> Array:
+        """Standard deviation in seconds of what is lost so far and in this many more updates."""
+        variance = self._past[1] + updates**2 * self._variance + 2.0 * updates * self._with_past
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
+
+    def paced(self, allowance: Allowance) -> Flags:
+        """Which settings could be held to the end, where more will be known of them than today.
+
+        A contrast with the governor tells a loss to about the noise of one update; what is believed today and the
+        contrasts to come add up like independent measurements.
+        """
+        lost, left, held = self._past[0], allowance.left, allowance.left - allowance.governed
+        whole_s = allowance.limit * (allowance.past_s + left * self.total_s + held * self.lost_s)
+        contrasts = left / UPDATES_PER_CONTRAST
+        kept = 1.0 / np.sqrt(1.0 + contrasts * np.maximum(self._variance, 0.0) / self._noise_s2)
+        return self._free(lost + held * self.lost_s + SURE * kept * self._sd(held) <= whole_s)
+
+    def allowed(self, allowance: Allowance, updates: float, reach: tuple[float, float]) -> Flags:
+        """Which settings may run now, for so many updates, before they can be left for the governor."""
+        lost, sd_lost = self._past[0], math.sqrt(max(self._past[1], 0.0))
+        committed = min(allowance.left, updates)
+        to_come = allowance.left if allowance.told else committed
+        budget_s = allowance.limit * (allowance.past_s + to_come * self.total_s)
+        surely = lost + SURE * sd_lost + committed * self.worst_s
+        likely = lost + committed * self.lost_s + SURE * self._sd(committed)
+        safe = np.minimum(surely, likely) <= budget_s
+        depths = self._menu.depths
+        near = (depths[0] <= reach[0] + 1e-9)[:, None] & (depths[1] <= reach[1] + 1e-9)[None, :]
+        # What costs nothing even at the very worst needs no approach.
+        free = self.worst_s <= 1e-3 * self.total_s
+        return self._free(safe & (near[None] | free))
+
+    def _free(self, flags: Flags) -> Flags:
+        """These settings without the barred ones; the governor always is one of them."""
+        found = np.asarray(flags).copy()
+        if self._barred is not None:
+            found &= ~self._barred[None]
+        found[0, 0, 0] = True
+        return found
+
+    def price(self, saving: Array, at: Index) -> float:
+        """What loss is worth: the saving given up by the loss given up, towards the setting that gives up least."""
+        less = self.lost_s[at] - self.lost_s
+        cheaper = np.isfinite(saving) & (less > 1e-4 * self.total_s)
+        if not cheaper.any():
+            return 0.0
+        slopes = (saving[at] - saving[cheaper]) / (less[cheaper] / self.total_s)
+        return max(float(slopes.min()), 0.0)
+
+    def choice(self, at: Index, price: float) -> Choice:
+        """The setting with this index."""
+        _, g, t = at
+        gradient = self._weights[0][g, t] * self._menu.rows[0][g] + self._weights[1][g, t] * self._menu.rows[1][t]
+        for axis in (0, 1):
+            gradient[Layout.level[axis]] += self._changed[axis][g, t]
+        return Choice(
+            pair=self._menu.pair(at),
+            saving=float(self.saving[at]),
+            loss=float(self.lost_s[at] / self.total_s),
+            loss_sd=math.sqrt(max(float(self._variance[at]), 0.0)) / self.total_s,
+            price=price,
+            gradient=gradient / self.total_s,
+        )
+
+
+def thinned(clocks: Sequence[int], ceiling_mhz: float) -> list[int]:
+    """The clocks below the ceiling, from the top, no nearer to each other than is worth telling apart."""
+    kept: list[int] = []
+    last = ceiling_mhz
+    for mhz in sorted((clock for clock in clocks if clock < ceiling_mhz), reverse=True):
+        if math.log(ceiling_mhz / mhz) > DEEPEST:
+            break
+        if math.log(last / mhz) >= LEAST_STEP - 1e-9:
+            kept.append(mhz)
+            last = float(mhz)
+    return kept
