@@ -30,9 +30,8 @@ def choose(
 ) -> tuple[Choice, Choice | None]:
     """The best setting no deeper than ``reach``, and what is expected of ``current`` if it is still allowed."""
     may = table.allowed(allowance, COMMITTED_UPDATES, reach)
-    saving = np.where(may & table.paced(allowance), table.saving, -math.inf)
-    at = best_index(saving)
-    price = table.price(saving, at)
+    at = best_index(np.where(may & table.paced(allowance), table.saving, -math.inf))
+    price = table.price(table.need(allowance), at)
     best, here = table.choice(at, price), menu.index(current)
     if here is None or not may[here]:
         return best, None

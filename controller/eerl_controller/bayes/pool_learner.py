@@ -206,7 +206,9 @@ class PoolLearner:
         """The update becomes one of those that the next ones are expected to be like."""
         if self.recent.known and sides.running_s > LONGEST * self._expected_s(setting):
             return
-        self.recent.add(Latest(sides, setting, counts.get("valid", 1.0), float(record.policy_age_max or 0.0)))
+        longest = counts.get("longest_consumed", counts.get("longest", 1.0))
+        age = float(record.policy_age_max or 0.0)
+        self.recent.add(Latest(sides, setting, max(counts["valid"], 1.0), max(longest, 1.0), age))
 
     def _expected_s(self, setting: Lowered) -> float:
         """Running seconds of an update under this setting."""

@@ -160,7 +160,7 @@ class PoolTable:
             depths + WORST_OFFSET * locked for depths, locked in zip(menu.depths, menu.locked, strict=True)
         ]
         self.worst_s = (
-            knee.running_s(worst[0][:, None], worst[1][None, :])
+            knee.longest_s(worst[0][:, None], worst[1][None, :])
             - governor_s
             + validation_s * np.expm1(worst[0])[:, None]
         )[None] + recent.rest_s * np.expm1(np.abs(self._rest))
@@ -240,7 +240,8 @@ class PoolTable:
             (rest_s * part) ** 2 * covariance[at + i, at + i] for i, part in enumerate(parts)
         )
         rest_past = sum(rest_s * part * past[at + i] for i, part in enumerate(parts))
-        self._variance = np.maximum(variance, 0.0)[None] + rest_variance
+        together = self._learner.recent.knee.variance_s2(self._slow[0][:, None], self._slow[1][None, :])
+        self._variance = (np.maximum(variance, 0.0) + together)[None] + rest_variance
         self._with_past = with_past[None] + rest_past
         self._past = (float(self._mean[Layout.lost]), float(past[Layout.lost]))
         noise = self._learner.paces.noise
@@ -254,7 +255,11 @@ class PoolTable:
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
     def paced(self, allowance: Allowance) -> Flags:
-        """Which settings could be held to the end, where more will be known of them than today.
+        """Which settings could be held to the end, where more will be known of them than today."""
+        return self._free(self.need(allowance) <= 0.0)
+
+    def need(self, allowance: Allowance) -> Array:
+        """What every setting would need beyond the allowance if held to the end, as a share of an update's time.
 
         A contrast with the governor tells a loss to about the noise of one update; what is believed today and the
         contrasts to come add up like independent measurements.
@@ -263,7 +268,8 @@ class PoolTable:
         whole_s = allowance.limit * (allowance.past_s + left * self.total_s + held * self.lost_s)
         contrasts = left / UPDATES_PER_CONTRAST
         kept = 1.0 / np.sqrt(1.0 + contrasts * np.maximum(self._variance, 0.0) / self._noise_s2)
-        return self._free(lost + held * self.lost_s + SURE * kept * self._sd(held) <= whole_s)
+        over_s = lost + held * self.lost_s + SURE * kept * self._sd(held) - whole_s
+        return np.asarray(over_s / (max(held, 1.0) * self.total_s))
 
     def allowed(self, allowance: Allowance, updates: float, reach: tuple[float, float]) -> Flags:
         """Which settings may run now, for so many updates, before they can be left for the governor."""
@@ -288,14 +294,18 @@ class PoolTable:
         found[0, 0, 0] = True
         return found
 
-    def price(self, saving: Array, at: Index) -> float:
-        """What loss is worth: the saving given up by the loss given up, towards the setting that gives up least."""
-        less = self.lost_s[at] - self.lost_s
-        cheaper = np.isfinite(saving) & (less > 1e-4 * self.total_s)
-        if not cheaper.any():
+    def price(self, need: Array, at: Index) -> float:
+        """What loss is worth: how much more could be saved for each bit of allowance more; 0 when it does not bind.
+
+        ``need``: what share of an update every setting would need beyond the allowance (see :meth:`need`).
+        """
+        beyond = need > 0.0
+        if self._barred is not None:
+            beyond &= ~self._barred[None]
+        if not beyond.any():
             return 0.0
-        slopes = (saving[at] - saving[cheaper]) / (less[cheaper] / self.total_s)
-        return max(float(slopes.min()), 0.0)
+        gain = (self.saving[beyond] - self.saving[at]) / (need[beyond] - min(float(need[at]), 0.0))
+        return max(float(gain.max()), 0.0)
 
     def choice(self, at: Index, price: float) -> Choice:
         """The setting with this index."""

@@ -8,39 +8,39 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from eerl_controller.bayes.knee import Knee, meeting, queue
+from eerl_controller.bayes.backlog import batches_of, believe
+from eerl_controller.bayes.knee import Knee, meeting
 from eerl_controller.bayes.sides import REST, Lowered, Sides, Three
 from eerl_controller.records import ExecutionMode
 
 #: Updates that the coming ones are expected to be like: a monitoring window (Table 3: 20); twice as many where
 #: neighbouring updates share their work.
 MEMORY_UPDATES = {ExecutionMode.ASYNC_DRAINED: 20, ExecutionMode.ASYNC_INFLIGHT: 40}
-#: What the queue does not know of makes an update longer by no more than this.
-LONGEST_STRETCH = 1.5
 
 Slow = Callable[[Lowered], Three]
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """One update: its sides, what it ran under, the tokens it consumed, and how old its oldest request was."""
+    """One update: its sides, what it ran under, the tokens it consumed, the longest of them, and the oldest's age."""
 
     sides: Sides
     setting: Lowered
     consumed: float
+    longest: float
     age: float
 
     def to_list(self) -> list[Any]:
         """Ready for JSON."""
         setting = [list(self.setting.depths), list(self.setting.locked), self.setting.idles]
-        return [self.sides.to_list(), setting, self.consumed, self.age]
+        return [self.sides.to_list(), setting, self.consumed, self.longest, self.age]
 
     @classmethod
     def from_list(cls, values: list[Any]) -> Latest:
         """What :meth:`to_list` wrote."""
-        sides, (depths, locked, idles), consumed, age = values
+        sides, (depths, locked, idles), *rest = values
         setting = Lowered((depths[0], depths[1]), (locked[0], locked[1]), idles)
-        return cls(Sides.from_list(sides), setting, consumed, age)
+        return cls(Sides.from_list(sides), setting, *rest)
 
 
 class Recent:
@@ -113,15 +113,17 @@ class Recent:
         if self._mode is ExecutionMode.ASYNC_DRAINED:
             self._knee = meeting(sides_s)
             return
-        # What is consumed in an update is what generation worked on before it, whatever it does meanwhile.
-        whole_s = sum(generation_s for generation_s, _ in sides_s)
-        consumed = sum(item.consumed for item in self._items)
-        batches_s = [whole_s * item.consumed / consumed for item in self._items]
-        ahead = max(math.ceil(max(item.age for item in self._items)), 1)
-        knee = queue(batches_s, [training_s for _, training_s in sides_s], ahead)
-        expected_s = sum(float(knee.running_s(*known[item.setting][:2])) for item in self._items)
-        stretch = sum(item.sides.running_s for item in self._items) / expected_s
-        self._knee = knee.stretched(min(max(stretch, 1.0), LONGEST_STRETCH))
+        items = self._items
+        self._knee = believe(
+            batches_of(
+                sides_s,
+                [item.consumed for item in items],
+                [item.longest for item in items],
+                [item.sides.running_s for item in items],
+                [known[item.setting][:2] for item in items],
+                max(math.ceil(max(item.age for item in items)), 1),
+            )
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
