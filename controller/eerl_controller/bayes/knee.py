@@ -53,10 +53,10 @@ class Knee:
         own = self._at(self._critical_s, slow_generation, slow_training)
         return own, np.maximum(whole - own, 0.0)
 
-    def variance_s2(self, slow_generation: Array, slow_training: Array) -> Array | float:
+    def variance_s2(self, slow_generation: Array, slow_training: Array) -> Array:
         """Variance over the beliefs of what these slowdowns add to the governor's seconds."""
         if self._is_sure:
-            return 0.0
+            return np.zeros(np.broadcast(slow_generation, slow_training).shape)
         slower = np.exp(slow_training)
         own = slower * self._at(self._variance, slow_generation, slow_training)
         common = self._at(self._with_governor, slow_generation, slow_training)

@@ -57,6 +57,8 @@ class PoolLearner:
         self.reach = [0.0, 0.0]
         self._cusum = [0.0, 0.0, 0.0, 0.0]
         self._gaps_s = [0.0, 0.0]
+        #: The latest update, until its loss has been accounted for.
+        self._newest: Latest | None = None
 
     @property
     def known(self) -> bool:
@@ -184,12 +186,18 @@ class PoolLearner:
             if settled:
                 self._learn(sides, counts, setting)
             self._expect(sides, counts, setting, record)
-            self.recent.refresh(self.paces.slow)
         if evidence.unusable is not Unusable.OPERATOR_HOLD:
             setting = self.setting_of(pair or requested(record))
             if not setting.is_governor:
                 self._lose(sides, setting, validation_s)
         return learnt
+
+    def refresh(self) -> None:
+        """Work out what is expected of the next updates, and what was lost in the latest, by today's belief."""
+        self.recent.refresh(self.paces.slow)
+        more_s = self.recent.corrected_s()
+        if more_s:
+            self.paces.lose((0.0, 0.0, 0.0), more_s, self.setting_of(Pair(None, None)))
 
     def _learn(self, sides: Sides, counts: Mapping[str, float], setting: Lowered) -> None:
         surprises = self.paces.read(sides.seconds, counts, setting)
@@ -204,11 +212,13 @@ class PoolLearner:
         self, sides: Sides, counts: Mapping[str, float], setting: Lowered, record: UpdateRecord
     ) -> None:
         """The update becomes one of those that the next ones are expected to be like."""
+        self._newest = None
         if self.recent.known and sides.running_s > LONGEST * self._expected_s(setting):
             return
         longest = counts.get("longest_consumed", counts.get("longest", 1.0))
         age = float(record.policy_age_max or 0.0)
-        self.recent.add(Latest(sides, setting, max(counts["valid"], 1.0), max(longest, 1.0), age))
+        self._newest = Latest(sides, setting, max(counts["valid"], 1.0), max(longest, 1.0), age)
+        self.recent.add(self._newest)
 
     def _expected_s(self, setting: Lowered) -> float:
         """Running seconds of an update under this setting."""
@@ -231,6 +241,8 @@ class PoolLearner:
             own, other = knee.critical_s(0.0, 0.0)
             critical = (scale * float(own), scale * float(other))
             governor_s = sum(critical)
+            if self._newest is not None and self._newest.sides is sides:
+                self._newest.accounted = (slow[0], slow[1], sides.running_s - governor_s)
         self._account(critical, sides.running_s - governor_s, sides.seconds[REST], setting, validation_s)
 
     def _lose_typically(self, updates: float, setting: Lowered, validation_s: float) -> None:

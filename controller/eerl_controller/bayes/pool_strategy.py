@@ -243,6 +243,7 @@ class BayesPools(Stateful):
         if learner.alarmed:
             self._alarm()
             return
+        learner.refresh()
         governed = self.book.pair.is_governor
         allowance = self._allowance()
         reach = self._reach(menu)

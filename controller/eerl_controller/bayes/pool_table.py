@@ -242,8 +242,12 @@ class PoolTable:
         rest_past = sum(rest_s * part * past[at + i] for i, part in enumerate(parts))
         together = self._learner.recent.knee.variance_s2(self._slow[0][:, None], self._slow[1][None, :])
         self._variance = (np.maximum(variance, 0.0) + together)[None] + rest_variance
+        # How pools go together is one unknown: what it makes of the latest updates and of the next adds up.
+        doubted_s = self._learner.recent.doubted_s
+        rest_past = rest_past + doubted_s * np.sqrt(together)[None]
+        doubted_s2 = doubted_s**2
         self._with_past = with_past[None] + rest_past
-        self._past = (float(self._mean[Layout.lost]), float(past[Layout.lost]))
+        self._past = (float(self._mean[Layout.lost]), float(past[Layout.lost]) + doubted_s2)
         noise = self._learner.paces.noise
         self._noise_s2 = sum((self._own_s * scale) ** 2 for scale in noise[:1]) + (
             rest_s * noise[REST]

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from eerl_controller.bayes.backlog import batches_of, believe
 from eerl_controller.bayes.knee import Knee, meeting
 from eerl_controller.bayes.sides import REST, Lowered, Sides, Three
@@ -20,27 +22,32 @@ MEMORY_UPDATES = {ExecutionMode.ASYNC_DRAINED: 20, ExecutionMode.ASYNC_INFLIGHT:
 Slow = Callable[[Lowered], Three]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Latest:
-    """One update: its sides, what it ran under, the tokens it consumed, the longest of them, and the oldest's age."""
+    """One update: its sides, what it ran under, the tokens it consumed, the longest of them, and the oldest's age.
+
+    ``accounted``: the log slowdowns that were believed of it when its loss was accounted for, and the seconds that
+    were taken for lost while both pools went on.
+    """
 
     sides: Sides
     setting: Lowered
     consumed: float
     longest: float
     age: float
+    accounted: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     def to_list(self) -> list[Any]:
         """Ready for JSON."""
         setting = [list(self.setting.depths), list(self.setting.locked), self.setting.idles]
-        return [self.sides.to_list(), setting, self.consumed, self.longest, self.age]
+        return [self.sides.to_list(), setting, self.consumed, self.longest, self.age, list(self.accounted)]
 
     @classmethod
     def from_list(cls, values: list[Any]) -> Latest:
         """What :meth:`to_list` wrote."""
-        sides, (depths, locked, idles), *rest = values
+        sides, (depths, locked, idles), consumed, longest, age, (slow_g, slow_t, lost_s) = values
         setting = Lowered((depths[0], depths[1]), (locked[0], locked[1]), idles)
-        return cls(Sides.from_list(sides), setting, *rest)
+        return cls(Sides.from_list(sides), setting, consumed, longest, age, (slow_g, slow_t, lost_s))
 
 
 class Recent:
@@ -53,6 +60,9 @@ class Recent:
         self._seen = 0
         self.rest_s = 0.0
         self._knee: Knee | None = None
+        self._fresh = False
+        #: Standard deviation of what the updates of the window lost, as far as it is not known how pools go together.
+        self.doubted_s = 0.0
 
     @property
     def known(self) -> bool:
@@ -91,14 +101,18 @@ class Recent:
 
     def forget(self) -> None:
         """Another governor: start anew, but for the visitors."""
-        self._items, self._knee = [], None
+        self._items, self._knee, self._fresh = [], None, False
 
     def add(self, item: Latest) -> None:
         """One more update."""
+        self._fresh = False
         self._items = [*self._items, item][-MEMORY_UPDATES[self._mode] :]
 
     def refresh(self, slow: Slow) -> None:
         """Work out what is expected, by what is believed now of the clocks."""
+        if self._fresh:
+            return
+        self._fresh = True
         known: dict[Lowered, Three] = {}
         sides_s: list[tuple[float, float]] = []
         rest_s: list[float] = []
@@ -125,6 +139,24 @@ class Recent:
             )
         )
 
+    def corrected_s(self) -> float:
+        """Seconds by which what was taken for lost in the window must be raised, by what is believed now of how
+        pools go together; the paces that were believed then are the model of time's to correct.
+        """
+        if self._mode is ExecutionMode.ASYNC_DRAINED:
+            return 0.0
+        knee, more_s, self.doubted_s = self.knee, 0.0, 0.0
+        governor_s = float(knee.running_s(0.0, 0.0))
+        for item in self._items:
+            slow_g, slow_t, lost_s = item.accounted
+            if slow_g or slow_t:
+                now_s = float(knee.running_s(slow_g, slow_t))
+                lost_now_s = item.sides.running_s * (1.0 - governor_s / now_s)
+                more_s += lost_now_s - lost_s
+                item.accounted = (slow_g, slow_t, lost_now_s)
+                self.doubted_s += math.sqrt(float(knee.variance_s2(np.array(slow_g), np.array(slow_t))))
+        return more_s
+
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
@@ -132,11 +164,13 @@ class Recent:
             "visits_s": self._visits_s,
             "seen": self._seen,
             "known": self.known,
+            "doubted_s": self.doubted_s,
         }
 
     def load(self, values: dict[str, Any], slow: Slow) -> None:
         """Take over what :meth:`to_dict` wrote."""
         self._items = [Latest.from_list(item) for item in values["items"]]
         self._visits_s, self._seen = list(values["visits_s"]), values["seen"]
+        self.doubted_s = values["doubted_s"]
         if values["known"]:
             self.refresh(slow)
