@@ -43,11 +43,14 @@ IDLE_MEAN, IDLE_SD = 0.02, 0.05
 LEVEL_SD = 0.1
 #: Noise of an update's sides before any data (paper, appendix B: 0.3 to 1 % over three updates); of the rest, more.
 NOISE = (0.015, 0.015, 0.05)
-#: Suppositions: correlation of successive updates, share of the noise that sides have in common, and the random walk
-#: of the level by update (appendix E: governors of one configuration differ by 0.7 % over some hundred updates).
+#: Suppositions: correlation of successive updates; shares of the noise that both sides have in common, in the same
+#: update and on the same batch (its lengths take generation, and training an update later, more time than its token
+#: counts tell); and the random walk of the level by update (appendix E: governors of one configuration differ by 0.7 %
+#: over some hundred updates).
 CORRELATIONS = (0.2, 0.6, 0.9)
-COMMON = (0.1, 0.5, 0.85)
-LEVEL_WALKS = (2e-4, 1e-3)
+COMMON = ((0.1, 0.0), (0.5, 0.0), (0.85, 0.0))
+BATCH = ((0.1, 0.6), (0.05, 0.85))
+LEVEL_WALKS = (1e-4, 5e-4)
 #: Part of a side's own noise without memory.
 WHITE = 0.3
 OFFSET_WALK = 1e-4
@@ -68,7 +71,8 @@ class Layout:
     common = 14 + 2 * PIECES
     own = (15 + 2 * PIECES, 16 + 2 * PIECES, 17 + 2 * PIECES)
     lost = 18 + 2 * PIECES
-    size = 19 + 2 * PIECES
+    batch = 19 + 2 * PIECES
+    size = 20 + 2 * PIECES
 
 
 class Paces:
@@ -84,8 +88,13 @@ class Paces:
         self._readings = 0
         #: Mean and variance of the seconds lost to an earlier governor's clocks.
         self._spent = (0.0, 0.0)
-        suppositions = list(product(CORRELATIONS, COMMON, LEVEL_WALKS))
-        self._common = np.array([common for _, common, _ in suppositions])
+        # Without a rendezvous nobody knows in which update the batch was generated that is trained on.
+        shared = COMMON + (BATCH if mode is ExecutionMode.ASYNC_DRAINED else ())
+        suppositions = list(product(CORRELATIONS, shared, LEVEL_WALKS))
+        self._common = np.array([common for _, (common, _), _ in suppositions])
+        self._batch = np.array([batch for _, (_, batch), _ in suppositions])
+        #: Whether the state knows what generation showed of the batch that training is to consume.
+        self._paired = False
         self._decay = np.ones((len(suppositions), Layout.size))
         self._walk = np.zeros((len(suppositions), Layout.size))
         for i, (correlation, _, level_walk) in enumerate(suppositions):
@@ -145,7 +154,7 @@ class Paces:
             mean[Layout.offset[part]], variance[Layout.offset[part]] = OFFSET_MEAN, OFFSET_SD**2
         mean[Layout.rest] = (REST_SLOPE_MEAN, REST_SLOPE_MEAN, IDLE_MEAN)
         variance[Layout.rest] = (REST_SLOPE_SD**2, REST_SLOPE_SD**2, IDLE_SD**2)
-        variance[[Layout.common, *Layout.own]] = 1.0
+        variance[[Layout.common, Layout.batch, *Layout.own]] = 1.0
         covariance[np.arange(Layout.size), np.arange(Layout.size)] += variance
         self._bank = FilterBank(mean, covariance, self._decay, self._walk, np.array(NOISE))
 
@@ -185,15 +194,23 @@ class Paces:
                     row[Layout.work[part].start + i] = math.log1p(counts[name]) - self._centres[name]
         rows = np.repeat(row[None, :], len(self._common), axis=0)
         scale = self.bank.scales[:, part]
-        common = self._common if part != REST else np.zeros_like(self._common)
-        rows[:, Layout.common] = scale * np.sqrt(common)
-        rows[:, Layout.own[part]] = scale * np.sqrt((1.0 - common) * (1.0 - WHITE))
-        return rows, scale**2 * (1.0 - common) * WHITE
+        own = 1.0 - self._common - self._batch if part != REST else np.ones_like(self._common)
+        if part != REST:
+            rows[:, Layout.common] = scale * np.sqrt(self._common)
+            rows[:, Layout.batch] = scale * np.sqrt(self._batch)
+        rows[:, Layout.own[part]] = scale * np.sqrt(own * (1.0 - WHITE))
+        return rows, scale**2 * own * WHITE
 
     def advance(self, updates: int = 1) -> None:
         """Let time pass."""
         self._log("advance", updates)
+        self._advance(updates)
+
+    def _advance(self, updates: int) -> None:
         self.bank.advance(updates)
+        if updates > 1 or not self._paired:
+            self.bank.spend(Layout.batch, 0.0, 1.0)
+        self._paired = False
 
     def read(self, seconds: Three, counts: Mapping[str, float], setting: Lowered) -> Three:
         """Learn from an update; returns the surprises by part in standard deviations."""
@@ -206,7 +223,11 @@ class Paces:
 
     def _read(self, seconds: Sequence[float], counts: Mapping[str, float], setting: Lowered) -> Three:
         found = [0.0, 0.0, 0.0]
-        for part in (GENERATION, TRAINING, REST):
+        # Training consumes the batch that generation showed an update ago; then the next one is shown.
+        for part in (TRAINING, REST, GENERATION):
+            if part == GENERATION:
+                self.bank.spend(Layout.batch, 0.0, 1.0)
+                self._paired = True
             if seconds[part] > 1e-3 * sum(seconds):
                 rows, white = self._rows(part, counts, setting)
                 found[part] = self.bank.read(part, rows, white, math.log(seconds[part]))
@@ -243,9 +264,10 @@ class Paces:
         events, scales = self._events or [], self.bank.weights @ self.bank.scales
         self._events = None
         self._restart(self._start, self._centres)
+        self._paired = False
         self.bank.spend(Layout.lost, *self._spent)
         self.bank.know_scales(scales, self._readings)
-        steps = {"read": self._read, "advance": self.bank.advance, "lose": self._lose, "doubt": self.doubt}
+        steps = {"read": self._read, "advance": self._advance, "lose": self._lose, "doubt": self.doubt}
         for name, *values in events:
             steps[name](*values)
         self.bank.free_scales()
@@ -264,7 +286,7 @@ class Paces:
         governor = Lowered((0.0, 0.0), (False, False), idles=False)
         readings = {}
         for governed in (True, False):
-            rows = [self._rows(part, {}, governor if governed else setting) for part in (GENERATION, TRAINING)]
+            rows = [self._rows(part, {}, governor if governed else setting) for part in (TRAINING, GENERATION)]
             readings[governed] = [(row[at], float(white[at])) for row, white in rows]
         for governed, usable in pattern:
             for update in range(usable + 1):
@@ -272,7 +294,10 @@ class Paces:
                 covariance[index, index] += fresh
                 if update == 0:
                     continue
-                for row, white in readings[governed]:
+                for i, (row, white) in enumerate(readings[governed]):
+                    if i == 1:
+                        covariance[Layout.batch, :] = covariance[:, Layout.batch] = 0.0
+                        covariance[Layout.batch, Layout.batch] = 1.0
                     carried = covariance @ row
                     covariance -= np.outer(carried, carried / (float(row @ carried) + white))
         return math.sqrt(max(float(gradient @ covariance @ gradient), 0.0))
@@ -286,6 +311,7 @@ class Paces:
             "centres": self._centres,
             "start": self._start,
             "readings": self._readings,
+            "paired": self._paired,
             "spent": list(self._spent),
             "events": events,
             "bank": self._bank.to_dict() if self._bank else None,
@@ -296,7 +322,7 @@ class Paces:
         if values["bank"] is not None:
             self._restart(values["start"], values["centres"])
             self.bank.load(values["bank"])
-        self._readings = values["readings"]
+        self._readings, self._paired = values["readings"], values["paired"]
         self._spent = (values["spent"][0], values["spent"][1])
         events = values["events"]
         self._events = None if events is None else [[_whole(item) for item in event] for event in events]

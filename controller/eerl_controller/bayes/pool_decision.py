@@ -59,11 +59,12 @@ def find_hope(
     by today's belief, and more than ``least``, in updates' savings.
     """
     affordable = table.allowed(allowance, trial, reach)
+    base = menu.index(best.pair) or (0, 0, 0)
     found: tuple[float, Choice] | None = None
     for axis in (0, 1):
         gain, most, where = 0.0, 0.0, None
         for hope, chance in HOPES:
-            hopeful = PoolTable(menu, learner, hopeful=(axis, hope), barred=barred)
+            hopeful = PoolTable(menu, learner, hopeful=(axis, hope, base[axis + 1]), barred=barred)
             saving = np.where(hopeful.paced(allowance), hopeful.saving, -math.inf)
             at = best_index(saving)
             better = chance * max(float(hopeful.saving[at]) - best.saving, 0.0)

@@ -127,14 +127,14 @@ class PoolTable:
         self,
         menu: PoolMenu,
         learner: PoolLearner,
-        hopeful: tuple[int, float] | None = None,
+        hopeful: tuple[int, float, int] | None = None,
         barred: Flags | None = None,
     ) -> None:
         self._menu, self._learner, self._barred = menu, learner, barred
         recent, knee = learner.recent, learner.recent.knee
         self._mean, self._covariance = learner.paces.bank.pooled()
         expected = [
-            self._expected(axis, hopeful[1] if hopeful is not None and hopeful[0] == axis else 0.0)
+            self._expected(axis, hopeful[1:] if hopeful is not None and hopeful[0] == axis else (0.0, 0))
             for axis in (0, 1)
         ]
         self._slow = [slow for slow, _ in expected]
@@ -167,19 +167,22 @@ class PoolTable:
         self.saving = self._savings()
         self._variances()
 
-    def _expected(self, axis: int, hope: float) -> tuple[Array, Array]:
+    def _expected(self, axis: int, hope: tuple[float, int]) -> tuple[Array, Array]:
         """Expected log slowdown of a side by clock, and what share of its uncertainty is left.
 
         Physics: slower when lower, never slower than the clock itself. A hope takes the side to be kinder by so many
-        standard deviations.
+        standard deviations of what is not known beyond the clock with this index: holding that one tells the rest.
         """
         rows = self._menu.rows[axis]
         log, kept = rows @ self._mean, np.ones(len(rows))
-        if hope:
+        deviations, base = hope
+        if deviations:
             # A trial's noise is in its way: what it may change is less than all that is not known.
-            variance = np.maximum(np.einsum("ij,ij->i", rows @ self._covariance, rows), 0.0)
+            beyond = rows - rows[base]
+            variance = np.maximum(np.einsum("ij,ij->i", beyond @ self._covariance, beyond), 0.0)
+            variance[:base] = 0.0
             noise = self._learner.paces.noise[axis] ** 2 / HOPE_BLOCKS
-            log = log - hope * variance / np.sqrt(variance + noise)
+            log = log - deviations * variance / np.sqrt(variance + noise)
             kept = np.sqrt(noise / (variance + noise))
         most = self._menu.depths[axis] + WORST_OFFSET
         return np.clip(np.maximum.accumulate(log), 0.0, most), kept
