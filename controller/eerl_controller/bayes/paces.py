@@ -123,6 +123,12 @@ class Paces:
         a, b, c = (float(value) for value in self.bank.weights @ self.bank.scales)
         return a, b, c
 
+    def mean_variance(self, part: int, readings: float) -> float:
+        """Variance of the mean of so many readings of a part, as far as noise and its memory make it."""
+        correlation = float(self.bank.weights @ self._decay[:, Layout.common])
+        memory = min((1.0 + correlation) / (1.0 - correlation), readings)
+        return self.noise[part] ** 2 * memory / readings
+
     @property
     def lost(self) -> tuple[float, float]:
         """Mean and standard deviation of the seconds lost so far."""

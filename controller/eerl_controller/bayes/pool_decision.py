@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eerl_controller.bayes.pool_learner import PoolLearner
-from eerl_controller.bayes.pool_table import HOPE_BLOCKS, Allowance, Choice, Flags, Index, PoolMenu, PoolTable
+from eerl_controller.bayes.pool_table import (
+    Allowance,
+    Choice,
+    Flags,
+    Hope,
+    Index,
+    PoolMenu,
+    PoolTable,
+)
 from eerl_controller.clocks import Pair
 
 #: A wrong belief is noticed within a monitoring window (Table 3: 20 updates); until then it must be affordable.
@@ -23,6 +31,8 @@ COMMITTED_UPDATES = 20.0
 PACE_SLACK = 0.1
 #: Hopes in standard deviations, with the probability of a Gaussian between halfway points (0.5, 1.5, and beyond).
 HOPES = ((1.0, 0.242), (2.0, 0.067))
+#: Lengths of trial that a hope may take to show itself, in blocks: what one block cannot tell, some more may.
+TRIAL_BLOCKS = (1, 4, 12)
 
 
 def choose(
@@ -41,44 +51,48 @@ def choose(
 
 
 def find_hope(
-    menu: PoolMenu,
+    menus: tuple[PoolMenu, PoolMenu],
     learner: PoolLearner,
     table: PoolTable,
     allowance: Allowance,
     *,
     reach: tuple[float, float],
     best: Choice,
-    trial: float,
+    block: int,
     least: float,
-    barred: Flags | None,
+    barred: tuple[Flags | None, Flags | None],
 ) -> Choice | None:
-    """A setting worth ``trial`` updates, because it may turn out better than ``best``; None when there is none.
+    """A setting worth trying, because it may turn out better than ``best``; None when there is none.
 
-    One response at a time is supposed to be kinder than believed, by one or two standard deviations. What would then
-    be gained over the rest of the run, times the probability that it is so, must be more than what the trials cost
-    by today's belief, and more than ``least``, in updates' savings.
+    One response at a time is supposed to be kinder than believed, by one or two standard deviations, as far as a
+    trial of some length can show that. What would then be gained over the rest of the run, times the probability
+    that it is so, must be more than what the trial and a governor ``block`` beside it cost by today's belief, and more
+    than ``least``, in updates' savings. ``menus``: all settings, and a coarse choice of them to hope for.
     """
-    affordable = table.allowed(allowance, trial, reach)
-    base = menu.index(best.pair) or (0, 0, 0)
+    menu, coarse = menus
+    affordable = table.allowed(allowance, block + 1.0, reach)
+    held = menu.index(best.pair) or (0, 0, 0)
     found: tuple[float, Choice] | None = None
     for axis in (0, 1):
-        gain, most, where = 0.0, 0.0, None
-        for hope, chance in HOPES:
-            hopeful = PoolTable(menu, learner, hopeful=(axis, hope, base[axis + 1]), barred=barred)
-            saving = np.where(hopeful.paced(allowance), hopeful.saving, -math.inf)
-            at = best_index(saving)
-            better = chance * max(float(hopeful.saving[at]) - best.saving, 0.0)
-            gain += better * max(allowance.left - trial, 0.0)
-            if better > most:
-                most, where = better, nearest(menu, affordable, at)
-        if where is None:
-            continue
-        believed = table.choice(where, best.price)
-        worth = (best.saving - best.price * best.loss) - (believed.saving - best.price * believed.loss)
-        # What the trials show is only known beside governor blocks, in which nothing is saved either.
-        net = gain - trial * (HOPE_BLOCKS * max(worth, 0.0) + best.net)
-        if believed.pair != best.pair and net > least and (found is None or net > found[0]):
-            found = (net, believed)
+        beyond = float(menu.depths[axis][held[axis + 1]])
+        for blocks in TRIAL_BLOCKS:
+            trial = blocks * (block + 1.0)
+            gain, most, where = 0.0, 0.0, None
+            for deviations, chance in HOPES:
+                hope = Hope(axis, deviations, beyond, readings=float(blocks * block))
+                hopeful = PoolTable(coarse, learner, hope=hope, barred=barred[1])
+                at = best_index(np.where(hopeful.paced(allowance), hopeful.saving, -math.inf))
+                better = chance * max(float(hopeful.saving[at]) - best.saving, 0.0)
+                gain += better * max(allowance.left - trial, 0.0)
+                if better > most:
+                    most, where = better, nearest(menu, affordable, coarse.pair(at))
+            if where is None:
+                continue
+            believed = table.choice(where, best.price)
+            worth = (best.saving - best.price * best.loss) - (believed.saving - best.price * believed.loss)
+            net = gain - trial * max(worth, 0.0) - (block + 1.0) * best.net
+            if believed.pair != best.pair and net > least and (found is None or net > found[0]):
+                found = (net, believed)
     return found[1] if found else None
 
 
@@ -88,10 +102,14 @@ def best_index(saving: NDArray[np.float64]) -> Index:
     return int(idle), int(generation), int(training)
 
 
-def nearest(menu: PoolMenu, affordable: Flags, at: Index) -> Index | None:
+def nearest(menu: PoolMenu, affordable: Flags, pair: Pair) -> Index | None:
     """The affordable setting nearest to this one, no deeper than it on either side; None for the governor."""
-    idle, generation, training = at
-    box = affordable[idle, : generation + 1, : training + 1]
-    depth = menu.depths[0][: generation + 1, None] + menu.depths[1][None, : training + 1]
+    idle = 0 if pair.idle_mhz is None else 1
+    ends = [
+        1 + sum(other is not None and clock is not None and other >= clock for other in mhz)
+        for clock, mhz in zip(pair.phases, menu.mhz, strict=True)
+    ]
+    box = affordable[idle, : ends[0], : ends[1]]
+    depth = menu.depths[0][: ends[0], None] + menu.depths[1][None, : ends[1]]
     g, t = np.unravel_index(int(np.where(box, depth, -1.0).argmax()), box.shape)
     return (idle, int(g), int(t)) if g or t else None

@@ -42,6 +42,8 @@ CHANGE_UPDATES = 2.0
 SEARCH_CONTRASTS = 3
 #: Nothing is tried or compared any more when fewer blocks than this are left to make use of it.
 LAST_PROBE_BLOCKS = 3.0
+#: Clocks no nearer than this (a log) are hoped for.
+COARSE_STEP = 0.05
 #: Updates over which the governor's share of the latest updates is taken: two monitoring windows.
 SHARE_MEMORY = 40.0
 
@@ -198,7 +200,9 @@ class BayesPools(Stateful):
 
     def _make_menu(self) -> PoolMenu:
         """The settings to choose among, for the clocks that the governor reaches."""
-        return PoolMenu(self._clocks, self._learner.ceilings_mhz, self._idle_mhz)
+        ceilings = self._learner.ceilings_mhz
+        self._coarse = PoolMenu(self._clocks, ceilings, self._idle_mhz, step=COARSE_STEP)
+        return PoolMenu(self._clocks, ceilings, self._idle_mhz)
 
     def _governor_moved(self) -> bool:
         """Whether the governor no longer reaches the clocks that all settings are measured from."""
@@ -259,17 +263,16 @@ class BayesPools(Stateful):
         hope: Choice | None = None
         probe = not governed and self._should_probe(best, allowance)
         if not probe and allowance.left >= LAST_PROBE_BLOCKS * (BLOCK_UPDATES + 1.0):
-            trial = BLOCK_UPDATES + 1.0
             hope = find_hope(
-                menu,
+                (menu, self._coarse),
                 learner,
                 table,
                 allowance,
                 reach=reach,
                 best=best,
-                trial=trial,
+                block=BLOCK_UPDATES,
                 least=2.0 * toll,
-                barred=barred,
+                barred=(barred, self._guard.barred(self._coarse)),
             )
         if hope is not None and hope.pair == self.book.pair:
             # What it has shown is only known beside the governor.

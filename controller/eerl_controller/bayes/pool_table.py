@@ -32,8 +32,6 @@ UPDATES_PER_CONTRAST = 30.0
 WORST_OFFSET = 0.02
 #: Clocks nearer than this (a log) are not worth telling apart.
 LEAST_STEP = 0.02
-#: Blocks that a hope is given to show what there is to it.
-HOPE_BLOCKS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +47,19 @@ class Allowance:
     left: float
     told: bool
     governed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hope:
+    """One side is kinder than believed, by so many ``deviations`` of what is not known beyond the depth ``beyond``.
+
+    ``readings``: as many usable updates are given to show it.
+    """
+
+    axis: int
+    deviations: float
+    beyond: float
+    readings: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +97,11 @@ class PoolMenu:
     """The clocks that either pool may take, the governor first, and whether waiting pools may idle."""
 
     def __init__(
-        self, clocks: Sequence[int], ceilings_mhz: tuple[float, float], idle_mhz: int | None
+        self,
+        clocks: Sequence[int],
+        ceilings_mhz: tuple[float, float],
+        idle_mhz: int | None,
+        step: float = LEAST_STEP,
     ) -> None:
         self.idle_mhz = idle_mhz
         self.mhz: list[list[int | None]] = []
@@ -94,7 +109,7 @@ class PoolMenu:
         self.locked: list[Array] = []
         self.rows: list[Array] = []
         for part, ceiling in enumerate(ceilings_mhz):
-            mhz: list[int | None] = [None, *thinned(clocks, ceiling)]
+            mhz: list[int | None] = [None, *thinned(clocks, ceiling, step)]
             depths = np.array([0.0 if clock is None else math.log(ceiling / clock) for clock in mhz])
             rows = np.zeros((len(mhz), Layout.size))
             rows[:, Layout.curve[part]] = basis(depths)
@@ -127,15 +142,14 @@ class PoolTable:
         self,
         menu: PoolMenu,
         learner: PoolLearner,
-        hopeful: tuple[int, float, int] | None = None,
+        hope: Hope | None = None,
         barred: Flags | None = None,
     ) -> None:
         self._menu, self._learner, self._barred = menu, learner, barred
         recent, knee = learner.recent, learner.recent.knee
         self._mean, self._covariance = learner.paces.bank.pooled()
         expected = [
-            self._expected(axis, hopeful[1:] if hopeful is not None and hopeful[0] == axis else (0.0, 0))
-            for axis in (0, 1)
+            self._expected(axis, hope if hope is not None and hope.axis == axis else None) for axis in (0, 1)
         ]
         self._slow = [slow for slow, _ in expected]
         #: What is left of a side's uncertainty by clock: all of it, but for a hope's.
@@ -167,22 +181,21 @@ class PoolTable:
         self.saving = self._savings()
         self._variances()
 
-    def _expected(self, axis: int, hope: tuple[float, int]) -> tuple[Array, Array]:
+    def _expected(self, axis: int, hope: Hope | None) -> tuple[Array, Array]:
         """Expected log slowdown of a side by clock, and what share of its uncertainty is left.
 
-        Physics: slower when lower, never slower than the clock itself. A hope takes the side to be kinder by so many
-        standard deviations of what is not known beyond the clock with this index: holding that one tells the rest.
+        Physics: slower when lower, never slower than the clock itself.
         """
-        rows = self._menu.rows[axis]
+        rows, depths = self._menu.rows[axis], self._menu.depths[axis]
         log, kept = rows @ self._mean, np.ones(len(rows))
-        deviations, base = hope
-        if deviations:
+        if hope is not None:
             # A trial's noise is in its way: what it may change is less than all that is not known.
-            beyond = rows - rows[base]
+            at = int(np.searchsorted(depths, hope.beyond + 1e-9)) - 1
+            beyond = rows - rows[at]
             variance = np.maximum(np.einsum("ij,ij->i", beyond @ self._covariance, beyond), 0.0)
-            variance[:base] = 0.0
-            noise = self._learner.paces.noise[axis] ** 2 / HOPE_BLOCKS
-            log = log - deviations * variance / np.sqrt(variance + noise)
+            variance[:at] = 0.0
+            noise = self._learner.paces.mean_variance(axis, hope.readings)
+            log = log - hope.deviations * variance / np.sqrt(variance + noise)
             kept = np.sqrt(noise / (variance + noise))
         most = self._menu.depths[axis] + WORST_OFFSET
         return np.clip(np.maximum.accumulate(log), 0.0, most), kept
@@ -330,14 +343,14 @@ class PoolTable:
         )
 
 
-def thinned(clocks: Sequence[int], ceiling_mhz: float) -> list[int]:
-    """The clocks below the ceiling, from the top, no nearer to each other than is worth telling apart."""
+def thinned(clocks: Sequence[int], ceiling_mhz: float, step: float) -> list[int]:
+    """The clocks below the ceiling, from the top, no nearer to each other than this step (a log)."""
     kept: list[int] = []
     last = ceiling_mhz
     for mhz in sorted((clock for clock in clocks if clock < ceiling_mhz), reverse=True):
         if math.log(ceiling_mhz / mhz) > DEEPEST:
             break
-        if math.log(last / mhz) >= LEAST_STEP - 1e-9:
+        if math.log(last / mhz) >= step - 1e-9:
             kept.append(mhz)
             last = float(mhz)
     return kept
