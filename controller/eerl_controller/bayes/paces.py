@@ -279,28 +279,25 @@ class Paces:
         self.bank.free_scales()
         self._events = events if self._readings < REWEIGHED[-1] else None
 
-    def after_probe(self, gradient: Array, setting: Lowered, pattern: Sequence[tuple[bool, int]]) -> float:
-        """Standard deviation that ``gradient @ state`` would have after blocks of usable updates.
+    def after_blocks(self, gradient: Array, blocks: Sequence[tuple[Lowered, int]]) -> float:
+        """Standard deviation that ``gradient @ state`` would have after blocks under these settings.
 
-        ``pattern`` lists blocks: whether under the governor, and how many usable updates, each after one that is not.
+        Each has so many usable updates, after one that is not.
         """
         at = int(self.bank.weights.argmax())
         covariance = self.bank.covariance[at].copy()
         decay, walk = self._decay[at], self._walk[at]
         fresh = np.where(decay < 1.0, 1.0 - decay**2, 0.0) + walk
         index = np.arange(Layout.size)
-        governor = Lowered((0.0, 0.0), (False, False), idles=False)
-        readings = {}
-        for governed in (True, False):
-            rows = [self._rows(part, {}, governor if governed else setting) for part in (TRAINING, GENERATION)]
-            readings[governed] = [(row[at], float(white[at])) for row, white in rows]
-        for governed, usable in pattern:
+        for setting, usable in blocks:
+            rows = [self._rows(part, {}, setting) for part in (TRAINING, GENERATION)]
+            readings = [(row[at], float(white[at])) for row, white in rows]
             for update in range(usable + 1):
                 covariance *= decay[:, None] * decay[None, :]
                 covariance[index, index] += fresh
                 if update == 0:
                     continue
-                for i, (row, white) in enumerate(readings[governed]):
+                for i, (row, white) in enumerate(readings):
                     if i == 1:
                         covariance[Layout.batch, :] = covariance[:, Layout.batch] = 0.0
                         covariance[Layout.batch, Layout.batch] = 1.0

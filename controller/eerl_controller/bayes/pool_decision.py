@@ -8,7 +8,7 @@ the other anyway is free by the same physics, down to the clock where it would b
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ from eerl_controller.clocks import Pair
 COMMITTED_UPDATES = 20.0
 #: What is held already may spend faster by this share of the allowance.
 PACE_SLACK = 0.1
+#: A change of clocks must repay as many updates: the first one after it is no evidence, and the job feels it.
+CHANGE_UPDATES = 2.0
 #: Hopes in standard deviations, with the probability of a Gaussian between halfway points (0.5, 1.5, and beyond).
 HOPES = ((1.0, 0.242), (2.0, 0.067))
 #: Lengths of trial that a hope may take to show itself, in blocks: what one block cannot tell, some more may.
@@ -50,6 +52,43 @@ def choose(
     return best, table.choice(here, price) if table.paced(eased)[here] else None
 
 
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A block with one side, or both, under the governor: its clocks, and what it is worth and costs, in updates'
+    savings.
+    """
+
+    pair: Pair
+    worth: float
+    cost: float
+
+
+def best_probe(
+    menu: PoolMenu, learner: PoolLearner, table: PoolTable, best: Choice, left: float, block: int
+) -> Probe | None:
+    """The block of governor updates that teaches most for what it costs; None when there is nothing to compare.
+
+    Either side's pace is learnt by itself, so the side that does not decide the loss stays lowered meanwhile.
+    """
+    pair, paces = best.pair, learner.paces
+    pairs = [pair.with_clock(0, None), pair.with_clock(1, None), Pair(None, None, pair.idle_mhz)]
+    held = learner.setting_of(pair)
+    hold = paces.after_blocks(best.gradient, ((held, 2 * block + 1),))
+    found: Probe | None = None
+    for other in dict.fromkeys(item for item in pairs if item != pair):
+        at = menu.index(other)
+        if at is None:
+            continue
+        probing = table.choice(at, best.price)
+        after = paces.after_blocks(best.gradient, ((learner.setting_of(other), block), (held, block)))
+        worth = best.worth_knowing(hold - after) * max(left - block - 1.0, 0.0)
+        less = max(best.saving - probing.saving - best.price * (best.loss - probing.loss), 0.0)
+        cost = (block + 1.0) * less + CHANGE_UPDATES * abs(best.saving - probing.saving)
+        if found is None or worth - cost > found.worth - found.cost:
+            found = Probe(other, worth, cost)
+    return found
+
+
 def find_hope(
     menus: tuple[PoolMenu, PoolMenu],
     learner: PoolLearner,
@@ -59,6 +98,7 @@ def find_hope(
     reach: tuple[float, float],
     best: Choice,
     block: int,
+    probe_cost: float,
     least: float,
     barred: tuple[Flags | None, Flags | None],
 ) -> Choice | None:
@@ -66,8 +106,7 @@ def find_hope(
 
     One response at a time is supposed to be kinder than believed, by one or two standard deviations, as far as a
     trial of some length can show that. What would then be gained over the rest of the run, times the probability
-    that it is so, must be more than what the trial and a governor ``block`` beside it cost by today's belief, and more
-    than ``least``, in updates' savings. ``menus``: all settings, and a coarse choice of them to hope for.
+    that it is so, must be more than what the trial and a probe beside it cost by today's belief, and more than ``least``, in updates' savings. ``menus``: all settings, and a coarse choice of them to hope for.
     """
     menu, coarse = menus
     affordable = table.allowed(allowance, block + 1.0, reach)
@@ -90,7 +129,7 @@ def find_hope(
                 continue
             believed = table.choice(where, best.price)
             worth = (best.saving - best.price * best.loss) - (believed.saving - best.price * believed.loss)
-            net = gain - trial * max(worth, 0.0) - (block + 1.0) * best.net
+            net = gain - trial * max(worth, 0.0) - probe_cost
             if believed.pair != best.pair and net > least and (found is None or net > found[0]):
                 found = (net, believed)
     return found[1] if found else None

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from eerl_controller.bayes.guard import Guard
-from eerl_controller.bayes.pool_decision import choose, find_hope
+from eerl_controller.bayes.pool_decision import CHANGE_UPDATES, Probe, best_probe, choose, find_hope
 from eerl_controller.bayes.pool_learner import First, PoolLearner
 from eerl_controller.bayes.pool_table import Allowance, Choice, PoolMenu, PoolTable
 from eerl_controller.clocks import GOVERNOR, Pair, idle_clock
@@ -36,8 +36,6 @@ BLOCK_UPDATES = 2
 HOLD_UPDATES = 5
 #: A trial goes no deeper than this many times what was tried: beyond lies extrapolation.
 DEEPER = 2.0
-#: A change of clocks must repay as many updates: the first one after it is no evidence, and the job feels it.
-CHANGE_UPDATES = 2.0
 #: Alternations of lowered clocks and governor that make a search.
 SEARCH_CONTRASTS = 3
 #: Nothing is tried or compared any more when fewer blocks than this are left to make use of it.
@@ -74,7 +72,9 @@ class BayesPools(Stateful):
         self._contrasts = 0
         #: The lowered clocks that a governor block interrupts.
         self._held = GOVERNOR
-        #: The governor's share of the latest updates since the first trial.
+        #: Whether the wish is a probe: one side or both are the governor's, for comparison.
+        self._probing = False
+        #: The share of probes in the latest updates since the first trial.
         self._governed = 0.0
         #: Clocks that the governor reached in its block.
         self._reached: list[tuple[float, float]] = []
@@ -134,7 +134,7 @@ class BayesPools(Stateful):
         observation = evidence.observation
         self._usable += learnt and evidence.in_force
         if self._menu is not None and self.state is not State.SUSPENDED:
-            self._governed += (float(self.book.pair.is_governor) - self._governed) / SHARE_MEMORY
+            self._governed += (float(self._probing) - self._governed) / SHARE_MEMORY
         if observation is None:
             return
         known = self._learner.sides_of(observation, evidence.record) is not None
@@ -149,6 +149,7 @@ class BayesPools(Stateful):
     def _clocks_change(self) -> None:
         super()._clocks_change()
         self._usable = self._blind = 0
+        self._probing = False
         self._wanted, self._reached = BLOCK_UPDATES, []
 
     # -- calibration -------------------------------------------------------------------------------------------
@@ -248,10 +249,9 @@ class BayesPools(Stateful):
             self._alarm()
             return
         learner.refresh()
-        governed = self.book.pair.is_governor
         allowance = self._allowance()
         reach = self._reach(menu)
-        current = self._held if governed else self.book.pair
+        current = self._held if self._probing else self.book.pair
         barred = self._guard.barred(menu)
         table = PoolTable(menu, learner, barred=barred)
         best, here = choose(table, menu, allowance, reach, current)
@@ -261,8 +261,12 @@ class BayesPools(Stateful):
         if here is not None and best.saving - here.saving < least:
             best = here
         hope: Choice | None = None
-        probe = not governed and self._should_probe(best, allowance)
-        if not probe and allowance.left >= LAST_PROBE_BLOCKS * (BLOCK_UPDATES + 1.0):
+        goes_on = allowance.left >= LAST_PROBE_BLOCKS * (BLOCK_UPDATES + 1.0)
+        probe = None
+        if goes_on and best.pair.is_lowered:
+            probe = best_probe(menu, learner, table, best, allowance.left, BLOCK_UPDATES)
+        pays = probe is not None and not self._probing and probe.worth > probe.cost
+        if not pays and goes_on:
             hope = find_hope(
                 (menu, self._coarse),
                 learner,
@@ -271,14 +275,16 @@ class BayesPools(Stateful):
                 reach=reach,
                 best=best,
                 block=BLOCK_UPDATES,
+                probe_cost=probe.cost if probe is not None else 0.0,
                 least=2.0 * toll,
                 barred=(barred, self._guard.barred(self._coarse)),
             )
-        if hope is not None and hope.pair == self.book.pair:
+        if hope is not None and hope.pair == self.book.pair and goes_on:
             # What it has shown is only known beside the governor.
-            probe, best = True, hope
-        if probe:
-            self._probe(best)
+            best, probe = hope, best_probe(menu, learner, table, hope, allowance.left, BLOCK_UPDATES)
+            pays = probe is not None
+        if pays and probe is not None:
+            self._probe(best, probe)
         elif hope is not None:
             self._explore(hope)
         elif best.pair.is_governor or best.saving <= 0.0:
@@ -296,27 +302,18 @@ class BayesPools(Stateful):
             found.append(max(DEEPER * deepest, -math.log(self._settings.start_fraction), following))
         return found[0], found[1]
 
-    def _should_probe(self, best: Choice, allowance: Allowance) -> bool:
-        """Whether what a governor block teaches is worth more than what it costs."""
-        block = BLOCK_UPDATES + 1.0
-        if best.pair.is_governor or allowance.left < LAST_PROBE_BLOCKS * block:
-            return False
-        setting, paces = self._learner.setting_of(best.pair), self._learner.paces
-        hold = paces.after_probe(best.gradient, setting, ((False, 2 * BLOCK_UPDATES + 1),))
-        after = paces.after_probe(best.gradient, setting, ((True, BLOCK_UPDATES), (False, BLOCK_UPDATES)))
-        cost = block * best.net + CHANGE_UPDATES * best.saving
-        return best.worth_knowing(hold - after) * (allowance.left - block) > cost
-
-    def _probe(self, best: Choice) -> None:
+    def _probe(self, best: Choice, probe: Probe) -> None:
         note = (
-            f"{BLOCK_UPDATES} governor updates: loss of {best.pair} known to {100 * best.loss_sd:.2f} points"
+            f"{BLOCK_UPDATES} updates at {probe.pair}: loss of {best.pair} known to {100 * best.loss_sd:.2f} points"
         )
-        self._held = self.book.pair
+        if not self._probing:
+            self._held = self.book.pair
         self._contrasts += 1
         if self.state is State.SEARCH:
-            self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, note)
+            self._enter(State.SEARCH, probe.pair, Reason.BETWEEN_TRIALS, note)
         else:
-            self._enter(State.REMEASURE, GOVERNOR, Reason.REFERENCE_AGE, note)
+            self._enter(State.REMEASURE, probe.pair, Reason.REFERENCE_AGE, note)
+        self._probing = True
 
     def _explore(self, hope: Choice) -> None:
         note = f"may be better; {hope}"
@@ -367,6 +364,7 @@ class BayesPools(Stateful):
         note = "updates are not what they were: the governor tells whether it is the clocks"
         state = State.SEARCH if self.state is State.SEARCH else State.REMEASURE
         self._enter(state, GOVERNOR, Reason.DRIFT, note)
+        self._probing = True
 
     def _fail_setting(self, word: str) -> None:
         """What training learns from has suffered: these clocks are left, and not chosen again."""
