@@ -168,7 +168,7 @@ class Paces:
         """The row that maps the state to the log slowdown of a part under this setting."""
         row = np.zeros(Layout.size)
         if part == REST:
-            row[Layout.rest] = (*setting.depths, float(setting.idles))
+            row[Layout.rest] = (*setting.below, float(setting.idles))
         else:
             row[Layout.curve[part]] = basis(setting.depths[part])
             row[Layout.offset[part]] = float(setting.locked[part])
@@ -333,14 +333,9 @@ class Paces:
 
 def _plain(item: Any) -> Any:
     """A setting as a mapping, anything else as it is."""
-    if isinstance(item, Lowered):
-        return {"depths": list(item.depths), "locked": list(item.locked), "idles": item.idles}
-    return item
+    return {"setting": item.to_list()} if isinstance(item, Lowered) else item
 
 
 def _whole(item: Any) -> Any:
     """What :func:`_plain` wrote."""
-    if isinstance(item, Mapping) and "depths" in item:
-        depths, locked = item["depths"], item["locked"]
-        return Lowered((depths[0], depths[1]), (locked[0], locked[1]), item["idles"])
-    return item
+    return Lowered.from_list(item["setting"]) if isinstance(item, Mapping) and "setting" in item else item

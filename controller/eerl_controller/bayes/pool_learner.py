@@ -11,6 +11,7 @@ from eerl_controller.bayes.paces import Paces
 from eerl_controller.bayes.recent import Latest, Recent
 from eerl_controller.bayes.sides import (
     GENERATION,
+    GOVERNED,
     REST,
     TRAINING,
     Lowered,
@@ -43,9 +44,10 @@ First = tuple[Observation, UpdateRecord]
 class PoolLearner:
     """The models of time and power, what is expected of the next updates, and what was spent of the allowance."""
 
-    def __init__(self, mode: ExecutionMode, ceilings_mhz: Two) -> None:
+    def __init__(self, mode: ExecutionMode, top_mhz: float) -> None:
         self._mode = mode
-        self.ceilings_mhz = ceilings_mhz
+        self._top_mhz = top_mhz
+        self.ceilings_mhz = (top_mhz, top_mhz)
         self.paces, self.watts, self.recent = Paces(mode), Watts(), Recent(mode)
         #: Seconds that the run has taken, without what waited for nothing that a clock moves.
         self.past_s = 0.0
@@ -77,7 +79,7 @@ class PoolLearner:
 
     def setting_of(self, pair: Pair) -> Lowered:
         """A pair of clocks as the models see it."""
-        return lowered(pair, self.ceilings_mhz)
+        return lowered(pair, self.ceilings_mhz, self._top_mhz)
 
     def sides_of(self, observation: Observation, record: UpdateRecord) -> Sides | None:
         """The update's sides as this mode has them."""
@@ -107,12 +109,11 @@ class PoolLearner:
         self.paces.begin((a, b, c), centres)
         self.watts.begin(*self._first_watts([sides for sides, _, _ in found]))
         self.recent.forget()
-        governor = self.setting_of(Pair(None, None))
         for sides, counts, record in self._usual(found):
             self.paces.advance()
             self.watts.advance(1)
-            self._learn(sides, counts, governor)
-            self._expect(sides, counts, governor, record)
+            self._learn(sides, counts, GOVERNED)
+            self._expect(sides, counts, GOVERNED, record)
         self.recent.refresh(self.paces.slow)
         self.settle()
         self.reach = [0.0, 0.0]
@@ -197,7 +198,7 @@ class PoolLearner:
         self.recent.refresh(self.paces.slow)
         more_s = self.recent.corrected_s()
         if more_s:
-            self.paces.lose((0.0, 0.0, 0.0), more_s, self.setting_of(Pair(None, None)))
+            self.paces.lose((0.0, 0.0, 0.0), more_s, GOVERNED)
 
     def _learn(self, sides: Sides, counts: Mapping[str, float], setting: Lowered) -> None:
         surprises = self.paces.read(sides.seconds, counts, setting)

@@ -56,8 +56,7 @@ class BayesPools(Stateful):
         self._mode = mode
         # In-flight pools never wait long enough for an idle clock (paper, section 6.3).
         self._idle_mhz = idle_clock(grid, settings) if mode is ExecutionMode.ASYNC_DRAINED else None
-        top = float(grid.governor_mhz)
-        self._learner = PoolLearner(mode, (top, top))
+        self._learner = PoolLearner(mode, float(grid.governor_mhz))
         self._menu: PoolMenu | None = None
         self._guard = Guard()
         self._first: list[First] = []
@@ -202,8 +201,9 @@ class BayesPools(Stateful):
     def _make_menu(self) -> PoolMenu:
         """The settings to choose among, for the clocks that the governor reaches."""
         ceilings = self._learner.ceilings_mhz
-        self._coarse = PoolMenu(self._clocks, ceilings, self._idle_mhz, step=COARSE_STEP)
-        return PoolMenu(self._clocks, ceilings, self._idle_mhz)
+        top_mhz = float(self._grid.governor_mhz)
+        self._coarse = PoolMenu(self._clocks, ceilings, top_mhz, self._idle_mhz, step=COARSE_STEP)
+        return PoolMenu(self._clocks, ceilings, top_mhz, self._idle_mhz)
 
     def _governor_moved(self) -> bool:
         """Whether the governor no longer reaches the clocks that all settings are measured from."""
@@ -265,7 +265,8 @@ class BayesPools(Stateful):
         probe = None
         if goes_on and best.pair.is_lowered:
             probe = best_probe(menu, learner, table, best, allowance.left, BLOCK_UPDATES)
-        pays = probe is not None and not self._probing and probe.worth > probe.cost
+        compares = self.book.pair.is_lowered and not self._probing
+        pays = compares and probe is not None and probe.worth > probe.cost
         if not pays and goes_on:
             hope = find_hope(
                 (menu, self._coarse),

@@ -100,12 +100,15 @@ class PoolMenu:
         self,
         clocks: Sequence[int],
         ceilings_mhz: tuple[float, float],
+        top_mhz: float,
         idle_mhz: int | None,
         step: float = LEAST_STEP,
     ) -> None:
         self.idle_mhz = idle_mhz
         self.mhz: list[list[int | None]] = []
         self.depths: list[Array] = []
+        #: Depths from the highest clock there is (:class:`~eerl_controller.bayes.sides.Lowered`).
+        self.below: list[Array] = []
         self.locked: list[Array] = []
         self.rows: list[Array] = []
         for part, ceiling in enumerate(ceilings_mhz):
@@ -116,6 +119,7 @@ class PoolMenu:
             rows[1:, Layout.offset[part]] = 1.0
             self.mhz.append(mhz)
             self.depths.append(depths)
+            self.below.append(np.array([0.0 if c is None else max(math.log(top_mhz / c), 0.0) for c in mhz]))
             self.locked.append(np.array([0.0, *[1.0] * (len(mhz) - 1)]))
             #: Rows by clock that map the state of time to the log slowdown of the pool's side.
             self.rows.append(rows)
@@ -159,8 +163,8 @@ class PoolTable:
         rest_mean = self._mean[Layout.rest]
         self._rest = (
             rest_mean[2] * menu.idles[:, None, None]
-            + rest_mean[0] * menu.depths[0][None, :, None]
-            + rest_mean[1] * menu.depths[1][None, None, :]
+            + rest_mean[0] * menu.below[0][None, :, None]
+            + rest_mean[1] * menu.below[1][None, None, :]
         )
         self.total_s, self._own_s = recent.total_s, recent.own_s
         governor_s = float(knee.running_s(0.0, 0.0))
@@ -211,8 +215,8 @@ class PoolTable:
             waits_s = np.maximum(self._running_s - busy_s, 0.0)[None]
             other_s = waits_s + rest_s
             idling = menu.idles[:, None, None] * waits_s / np.maximum(other_s, 1e-9)
-            depths = menu.depths[pool][shape][None]
-            energy = energy + (busy_w * busy_s)[None] + watts.other_w(pool, depths, idling) * other_s
+            below = menu.below[pool][shape][None]
+            energy = energy + (busy_w * busy_s)[None] + watts.other_w(pool, below, idling) * other_s
         return np.asarray(1.0 - energy / energy[0, 0, 0])
 
     def _variances(self) -> None:
@@ -248,8 +252,8 @@ class PoolTable:
                 )
         rest_s, menu, at = self._learner.recent.rest_s, self._menu, Layout.rest.start
         parts = (
-            menu.depths[0][None, :, None],
-            menu.depths[1][None, None, :],
+            menu.below[0][None, :, None],
+            menu.below[1][None, None, :],
             menu.idles[:, None, None],
         )
         rest_variance = sum(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from eerl_controller.bayes.backlog import batches_of, believe
+from eerl_controller.bayes.backlog import BELIEFS, Batches, Queue, batches_of, believe
 from eerl_controller.bayes.knee import Knee, meeting
 from eerl_controller.bayes.sides import REST, Lowered, Sides, Three
 from eerl_controller.records import ExecutionMode
@@ -20,6 +21,7 @@ from eerl_controller.records import ExecutionMode
 MEMORY_UPDATES = {ExecutionMode.ASYNC_DRAINED: 20, ExecutionMode.ASYNC_INFLIGHT: 40}
 
 Slow = Callable[[Lowered], Three]
+Array = NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -39,15 +41,13 @@ class Latest:
 
     def to_list(self) -> list[Any]:
         """Ready for JSON."""
-        setting = [list(self.setting.depths), list(self.setting.locked), self.setting.idles]
-        return [self.sides.to_list(), setting, self.consumed, self.longest, self.age, list(self.accounted)]
+        return [self.sides.to_list(), self.setting.to_list(), self.consumed, self.longest, self.age, list(self.accounted)]
 
     @classmethod
     def from_list(cls, values: list[Any]) -> Latest:
         """What :meth:`to_list` wrote."""
-        sides, (depths, locked, idles), consumed, longest, age, (slow_g, slow_t, lost_s) = values
-        setting = Lowered((depths[0], depths[1]), (locked[0], locked[1]), idles)
-        return cls(Sides.from_list(sides), setting, consumed, longest, age, (slow_g, slow_t, lost_s))
+        sides, setting, consumed, longest, age, (slow_g, slow_t, lost_s) = values
+        return cls(Sides.from_list(sides), Lowered.from_list(setting), consumed, longest, age, (slow_g, slow_t, lost_s))
 
 
 class Recent:
@@ -60,6 +60,9 @@ class Recent:
         self._seen = 0
         self.rest_s = 0.0
         self._knee: Knee | None = None
+        self._latencies_s: Array = np.zeros(BELIEFS)
+        #: The queue at the begin of the window: as it was, and as it would have been under the governor.
+        self._was, self._would = Queue.empty((BELIEFS, 1)), Queue.empty((BELIEFS, 1))
         self._fresh = False
         #: Standard deviation of what the updates of the window lost, as far as it is not known how pools go together.
         self.doubted_s = 0.0
@@ -102,11 +105,18 @@ class Recent:
     def forget(self) -> None:
         """Another governor: start anew, but for the visitors."""
         self._items, self._knee, self._fresh = [], None, False
+        self._was, self._would = Queue.empty((BELIEFS, 1)), Queue.empty((BELIEFS, 1))
 
     def add(self, item: Latest) -> None:
         """One more update."""
         self._fresh = False
-        self._items = [*self._items, item][-MEMORY_UPDATES[self._mode] :]
+        self._items = [*self._items, item]
+        if len(self._items) > MEMORY_UPDATES[self._mode]:
+            if self._mode is ExecutionMode.ASYNC_INFLIGHT:
+                batches = self._batches([item.accounted for item in self._items])
+                batches.run(self._was, self._latencies_s, np.ones(1), as_it_was=True, only=1)
+                batches.run(self._would, self._latencies_s, np.ones(1), as_it_was=False, only=1)
+            self._items = self._items[1:]
 
     def refresh(self, slow: Slow) -> None:
         """Work out what is expected, by what is believed now of the clocks."""
@@ -127,16 +137,22 @@ class Recent:
         if self._mode is ExecutionMode.ASYNC_DRAINED:
             self._knee = meeting(sides_s)
             return
+        batches = self._batches([known[item.setting] for item in self._items])
+        self._knee, self._latencies_s = believe(batches, self._was)
+
+    def _batches(self, slow: Sequence[tuple[float, float, float]]) -> Batches:
+        """The window as batches of a queue, for these log slowdowns of its updates."""
         items = self._items
-        self._knee = believe(
-            batches_of(
-                sides_s,
-                [item.consumed for item in items],
-                [item.longest for item in items],
-                [item.sides.running_s for item in items],
-                [known[item.setting][:2] for item in items],
-                max(math.ceil(max(item.age for item in items)), 1),
-            )
+        return batches_of(
+            [
+                (item.sides.seconds[0] * math.exp(-g), item.sides.seconds[1] * math.exp(-t))
+                for item, (g, t, _) in zip(items, slow, strict=True)
+            ],
+            [item.consumed for item in items],
+            [item.longest for item in items],
+            [item.sides.running_s for item in items],
+            [(g, t) for g, t, _ in slow],
+            max(math.ceil(max(item.age for item in items)), 1),
         )
 
     def corrected_s(self) -> float:
@@ -145,16 +161,18 @@ class Recent:
         """
         if self._mode is ExecutionMode.ASYNC_DRAINED:
             return 0.0
-        knee, more_s, self.doubted_s = self.knee, 0.0, 0.0
-        governor_s = float(knee.running_s(0.0, 0.0))
-        for item in self._items:
-            slow_g, slow_t, lost_s = item.accounted
-            if slow_g or slow_t:
-                now_s = float(knee.running_s(slow_g, slow_t))
-                lost_now_s = item.sides.running_s * (1.0 - governor_s / now_s)
-                more_s += lost_now_s - lost_s
-                item.accounted = (slow_g, slow_t, lost_now_s)
-                self.doubted_s += math.sqrt(float(knee.variance_s2(np.array(slow_g), np.array(slow_t))))
+        # Both queues side by side: what one update loses the next ones may win back, for as long as batches lie
+        # ready a pool that was slow for a while catches up.
+        batches = self._batches([item.accounted for item in self._items])
+        one, latencies_s = np.ones(1), self._latencies_s
+        lost = batches.run(self._was.copy(), latencies_s, one, as_it_was=True)[:, :, 0]
+        lost = lost - batches.run(self._would.copy(), latencies_s, one, as_it_was=False)[:, :, 0]
+        more_s = 0.0
+        for item, lost_s in zip(self._items, lost.mean(axis=1).tolist(), strict=True):
+            slow_g, slow_t, before_s = item.accounted
+            more_s += lost_s - before_s
+            item.accounted = (slow_g, slow_t, lost_s)
+        self.doubted_s = float(lost.sum(axis=0).std())
         return more_s
 
     def to_dict(self) -> dict[str, Any]:
@@ -165,6 +183,9 @@ class Recent:
             "seen": self._seen,
             "known": self.known,
             "doubted_s": self.doubted_s,
+            "latencies_s": self._latencies_s.tolist(),
+            "was": self._was.to_dict(),
+            "would": self._would.to_dict(),
         }
 
     def load(self, values: dict[str, Any], slow: Slow) -> None:
@@ -172,5 +193,7 @@ class Recent:
         self._items = [Latest.from_list(item) for item in values["items"]]
         self._visits_s, self._seen = list(values["visits_s"]), values["seen"]
         self.doubted_s = values["doubted_s"]
+        self._latencies_s = np.array(values["latencies_s"])
+        self._was, self._would = Queue.from_dict(values["was"]), Queue.from_dict(values["would"])
         if values["known"]:
             self.refresh(slow)

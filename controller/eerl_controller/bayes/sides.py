@@ -26,26 +26,44 @@ BEFORE_TRAINING = ("reward",)
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A setting: how deep either clock is below the governor's (a log), what is locked, and whether pools idle."""
+    """A setting: how deep either clock is below the governor's (a log), what is locked, and whether pools idle.
+
+    ``below``: the same depths from the highest clock there is. A power cap keeps work below it, not what is light.
+    """
 
     depths: Two
     locked: tuple[bool, bool]
     idles: bool
+    below: Two
 
     @property
     def is_governor(self) -> bool:
         """Whether nothing differs from the governor."""
         return not (self.locked[0] or self.locked[1] or self.idles)
 
+    def to_list(self) -> list[Any]:
+        """Ready for JSON."""
+        return [list(self.depths), list(self.locked), self.idles, list(self.below)]
 
-def lowered(pair: Pair, ceilings_mhz: Two) -> Lowered:
-    """A pair of clocks relative to the ones that the governor reaches."""
-    depths = []
+    @classmethod
+    def from_list(cls, values: list[Any]) -> Lowered:
+        """What :meth:`to_list` wrote."""
+        depths, locked, idles, below = values
+        return cls((depths[0], depths[1]), (locked[0], locked[1]), idles, (below[0], below[1]))
+
+
+#: The governor's own clocks.
+GOVERNED = Lowered((0.0, 0.0), (False, False), idles=False, below=(0.0, 0.0))
+
+
+def lowered(pair: Pair, ceilings_mhz: Two, top_mhz: float) -> Lowered:
+    """A pair of clocks relative to the ones that the governor reaches at work, and to the highest."""
+    depths, below = [], []
     for mhz, ceiling in zip(pair.phases, ceilings_mhz, strict=True):
-        depth = 0.0 if mhz is None else math.log(ceiling / mhz)
-        depths.append(min(max(depth, 0.0), DEEPEST))
+        depths.append(0.0 if mhz is None else min(max(math.log(ceiling / mhz), 0.0), DEEPEST))
+        below.append(0.0 if mhz is None else max(math.log(top_mhz / mhz), 0.0))
     locked = (pair.generation_mhz is not None, pair.training_mhz is not None)
-    return Lowered((depths[0], depths[1]), locked, pair.idle_mhz is not None)
+    return Lowered((depths[0], depths[1]), locked, pair.idle_mhz is not None, (below[0], below[1]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ class Watts:
             idling = min(max(sides.waits_s[pool], 0.0) / other_s, 1.0) if setting.idles else 0.0
             row = np.zeros(Layout.size)
             row[Layout.other[pool]] = 1.0
-            row[Layout.slope[pool]] = -setting.depths[pool] * (1.0 - idling)
+            row[Layout.slope[pool]] = -setting.below[pool] * (1.0 - idling)
             row[Layout.idle[pool]] = -idling
             self._read(2 * pool + 1, pool, row, sides.other_j[pool] / other_s)
 
@@ -129,12 +129,12 @@ class Watts:
         drop = basis(depths) @ mean[Layout.curve[pool]]
         return np.asarray(np.exp(mean[Layout.busy[pool]] - np.maximum.accumulate(drop)))
 
-    def other_w(self, pool: int, depths: Array, idling: Array | float) -> Array:
-        """Watts of a pool otherwise, by depth and by the share of that time at the idle clock."""
+    def other_w(self, pool: int, below: Array, idling: Array | float) -> Array:
+        """Watts of a pool otherwise, by depth below the highest clock and by the share of that time at the idle clock."""
         mean = self.mean
         slope, idle = max(float(mean[Layout.slope[pool]]), 0.0), max(float(mean[Layout.idle[pool]]), 0.0)
         return np.asarray(
-            np.exp(mean[Layout.other[pool]] - slope * depths * (1.0 - idling) - idle * np.asarray(idling))
+            np.exp(mean[Layout.other[pool]] - slope * below * (1.0 - idling) - idle * np.asarray(idling))
         )
 
     def to_dict(self) -> dict[str, Any]:
