@@ -68,7 +68,13 @@ class Queue:
         return cls(np.array(values["ready_s"]), [np.array(item) for item in values["since_s"]])
 
     def step(
-        self, work_s: float, latency_s: Array, training_s: Array | float, factor: Array, limit_s: float, age: int
+        self,
+        work_s: float,
+        latency_s: Array,
+        training_s: Array | float,
+        factor: Array,
+        limit_s: float,
+        age: int,
     ) -> Array:
         """Go through one update; returns its seconds. Work and latency are in decode seconds.
 

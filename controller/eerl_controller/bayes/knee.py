@@ -8,7 +8,8 @@ Drained updates: the later of both arrivals, replayed over recent updates. In-fl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ class Knee:
     """
 
     def __init__(self, curves: Array, critical_s: Array, sides_s: tuple[float, float]) -> None:
+        self._curves = curves
         self._curve = curves.mean(axis=0)
         self._critical_s = critical_s
         #: Mean governor seconds of either side.
@@ -61,6 +63,20 @@ class Knee:
         own = slower * self._at(self._variance, slow_generation, slow_training)
         common = self._at(self._with_governor, slow_generation, slow_training)
         return np.asarray(np.maximum(own - 2.0 * common + self._variance[len(RATIOS) // 2], 0.0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "curves": self._curves.tolist(),
+            "critical_s": self._critical_s.tolist(),
+            "sides_s": list(self.sides_s),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Knee:
+        """What :meth:`to_dict` wrote."""
+        sides = values["sides_s"]
+        return cls(np.array(values["curves"]), np.array(values["critical_s"]), (sides[0], sides[1]))
 
     def _at(self, curve: Array, slow_generation: Array | float, slow_training: Array | float) -> Array:
         ratio = np.asarray(slow_generation) - slow_training

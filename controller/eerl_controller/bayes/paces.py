@@ -9,7 +9,7 @@ cost.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -45,8 +45,8 @@ LEVEL_SD = 0.1
 NOISE = (0.015, 0.015, 0.05)
 #: Suppositions: correlation of successive updates; shares of the noise that both sides have in common, in the same
 #: update and on the same batch (its lengths take generation, and training an update later, more time than its token
-#: counts tell); and the random walk of the level by update (appendix E: governors of one configuration differ by 0.7 %
-#: over some hundred updates).
+#: counts tell); and the random walk of the level by update (appendix E: governors of one configuration differ by
+#: 0.7 % over some hundred updates).
 CORRELATIONS = (0.2, 0.6, 0.9)
 COMMON = ((0.1, 0.0), (0.5, 0.0), (0.85, 0.0))
 BATCH = ((0.1, 0.6), (0.05, 0.85))
@@ -273,7 +273,12 @@ class Paces:
         self._paired = False
         self.bank.spend(Layout.lost, *self._spent)
         self.bank.know_scales(scales, self._readings)
-        steps = {"read": self._read, "advance": self._advance, "lose": self._lose, "doubt": self.doubt}
+        steps: dict[str, Callable[..., Any]] = {
+            "read": self._read,
+            "advance": self._advance,
+            "lose": self._lose,
+            "doubt": self.doubt,
+        }
         for name, *values in events:
             steps[name](*values)
         self.bank.free_scales()

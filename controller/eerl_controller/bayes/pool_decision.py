@@ -106,7 +106,8 @@ def find_hope(
 
     One response at a time is supposed to be kinder than believed, by one or two standard deviations, as far as a
     trial of some length can show that. What would then be gained over the rest of the run, times the probability
-    that it is so, must be more than what the trial and a probe beside it cost by today's belief, and more than ``least``, in updates' savings. ``menus``: all settings, and a coarse choice of them to hope for.
+    that it is so, must be more than what the trial and a probe beside it cost by today's belief, and more than
+    ``least``, in updates' savings. ``menus``: all settings, and a coarse choice of them to hope for.
     """
     menu, coarse = menus
     affordable = table.allowed(allowance, block + 1.0, reach)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -28,7 +29,7 @@ from eerl_controller.governor import STRAGGLER_FLOOR, STRAGGLER_SD
 from eerl_controller.records import ExecutionMode, UpdateRecord
 from eerl_controller.regression import robust_sd
 from eerl_controller.strategy import Evidence
-from eerl_controller.work import Observation, Unusable, phase_totals, visitors
+from eerl_controller.work import Unusable, phase_totals, visitors
 
 #: Page's cumulative sum: surprises beyond this drift add up, and this much of them is a change. Gaussian surprises
 #: reach it by chance once in some thousand updates; no single one can.
@@ -38,7 +39,24 @@ JUMP_SD = 0.03
 #: An update that took longer than this many times the usual waited for something that no clock moves.
 LONGEST = 2.0
 
-First = tuple[Observation, UpdateRecord]
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What an update showed: its sides, the tokens that they worked on, and the age of the oldest it consumed."""
+
+    sides: Sides
+    counts: Mapping[str, float]
+    age: float
+
+    def to_list(self) -> list[Any]:
+        """Ready for JSON."""
+        return [self.sides.to_list(), dict(self.counts), self.age]
+
+    @classmethod
+    def from_list(cls, values: list[Any]) -> Look:
+        """What :meth:`to_list` wrote."""
+        sides, counts, age = values
+        return cls(Sides.from_list(sides), dict(counts), age)
 
 
 class PoolLearner:
@@ -59,7 +77,8 @@ class PoolLearner:
         self.reach = [0.0, 0.0]
         self._cusum = [0.0, 0.0, 0.0, 0.0]
         self._gaps_s = [0.0, 0.0]
-        #: The latest update, until its loss has been accounted for.
+        #: The latest update: what it showed, and as one of those that the next are expected to be like.
+        self.look: Look | None = None
         self._newest: Latest | None = None
 
     @property
@@ -81,70 +100,45 @@ class PoolLearner:
         """A pair of clocks as the models see it."""
         return lowered(pair, self.ceilings_mhz, self._top_mhz)
 
-    def sides_of(self, observation: Observation, record: UpdateRecord) -> Sides | None:
-        """The update's sides as this mode has them."""
-        return sides_of(observation, record, self._mode, (self._gaps_s[0], self._gaps_s[1]))
-
-    def begin(self, first: Sequence[First], ceilings_mhz: Two) -> None:
+    def begin(self, first: Sequence[Look], ceilings_mhz: Two) -> None:
         """Start the models from governor updates: their medians first, then one by one.
 
         What the run has lost before, to another governor, is kept.
         """
         self.ceilings_mhz = ceilings_mhz
-        found: list[tuple[Sides, dict[str, float], UpdateRecord]] = []
-        previous: dict[str, float] | None = None
-        for observation, record in first:
-            sides = self.sides_of(observation, record)
-            if sides is not None:
-                found.append((sides, work_of(observation, previous), record))
-            previous = dict(observation.counts)
-        names = {name for _, counts, _ in found for name in counts}
+        names = {name for look in first for name in look.counts}
         centres = {
-            name: median(counts[name] for _, counts, _ in found if name in counts) for name in sorted(names)
+            name: median(look.counts[name] for look in first if name in look.counts) for name in sorted(names)
         }
-        a, b, c = (median(sides.seconds[part] for sides, _, _ in found) for part in range(3))
+        a, b, c = (median(look.sides.seconds[part] for look in first) for part in range(3))
         if not self.paces.known:
-            typical_s = median(sides.running_s + sides.seconds[REST] for sides, _, _ in found)
-            self.past_s = self.seen * typical_s
+            self.past_s = self.seen * median(
+                look.sides.running_s + look.sides.seconds[REST] for look in first
+            )
         self.paces.begin((a, b, c), centres)
-        self.watts.begin(*self._first_watts([sides for sides, _, _ in found]))
+        self.watts.begin(*first_watts([look.sides for look in first]))
         self.recent.forget()
-        for sides, counts, record in self._usual(found):
+        for look in self._usual(first):
             self.paces.advance()
             self.watts.advance(1)
-            self._learn(sides, counts, GOVERNED)
-            self._expect(sides, counts, GOVERNED, record)
+            self._learn(look, GOVERNED)
+            self._expect(look, GOVERNED)
         self.recent.refresh(self.paces.slow)
         self.settle()
         self.reach = [0.0, 0.0]
 
-    def _first_watts(self, found: Sequence[Sides]) -> tuple[Two, Two]:
-        busy, other = [], []
-        for pool in (GENERATION, TRAINING):
-            known = [s for s in found if s.busy_j is not None and s.other_j is not None]
-            busy.append(median((s.busy_j or (0.0, 0.0))[pool] / s.busy_s[pool] for s in known))
-            rests = [(s.other_j or (0.0, 0.0))[pool] / s.other_s(pool) for s in known if s.other_s(pool) > 0.0]
-            other.append(median(rests) if rests else busy[pool])
-        return (busy[0], busy[1]), (other[0], other[1])
-
-    def _usual(
-        self, found: Sequence[tuple[Sides, dict[str, float], UpdateRecord]]
-    ) -> list[tuple[Sides, dict[str, float], UpdateRecord]]:
+    def _usual(self, first: Sequence[Look]) -> list[Look]:
         """The first updates that are near the others at equal work: the very first are slow for theirs."""
-        kept = list(found)
+        kept = list(first)
         for part in (GENERATION, TRAINING):
             logs = [
-                math.log(sides.seconds[part]) - self.paces.work_log(part, counts) for sides, counts, _ in found
+                math.log(look.sides.seconds[part]) - self.paces.work_log(part, look.counts) for look in first
             ]
             middle = median(logs)
             limit = max(STRAGGLER_SD * robust_sd(logs), STRAGGLER_FLOOR)
-            near = {
-                id(sides)
-                for (sides, _, _), log in zip(found, logs, strict=True)
-                if abs(log - middle) <= limit
-            }
-            kept = [item for item in kept if id(item[0]) in near]
-        return kept or list(found)
+            near = {id(look) for look, log in zip(first, logs, strict=True) if abs(log - middle) <= limit}
+            kept = [look for look in kept if id(look) in near]
+        return kept or list(first)
 
     def settle(self) -> None:
         """An alarm was taken care of."""
@@ -158,20 +152,14 @@ class PoolLearner:
 
     def observe(self, evidence: Evidence, wished: Pair, *, settled: bool) -> bool:
         """Count the update's time and what its clocks took of it; True when it could be learnt from."""
-        record, observation, pair = evidence.record, evidence.observation, evidence.pair
+        record, pair = evidence.record, evidence.pair
         lost = max(record.update - self._last_update - 1, 0) if self._last_update is not None else 0
         self._last_update = record.update
         self.seen += 1 + lost
-        previous = self._last_counts if not lost else None
-        self._last_counts = dict(observation.counts) if observation is not None else None
         visit_s = visitors(record)[0]
         validation_s = phase_totals(record).get("validation", (0.0, None))[0]
         self.recent.add_visits(validation_s, max(visit_s - validation_s, 0.0))
-        sides = self.sides_of(observation, record) if observation is not None else None
-        if sides is not None and observation is not None and not sides.visited:
-            own = own_seconds(observation)
-            if own is not None:
-                self._gaps_s = [max(sides.seconds[axis] - own[axis], 0.0) for axis in (0, 1)]
+        look = self.look = self._look(evidence, after_gap=lost > 0)
         if not self.known:
             return False
         usual_s = self.recent.own_s
@@ -181,17 +169,32 @@ class PoolLearner:
         self.watts.advance(1 + lost)
         if lost:
             self._lose_typically(float(lost), self.setting_of(wished), 0.0)
-        learnt = observation is not None and sides is not None and pair is not None and settled
-        if observation is not None and sides is not None and pair is not None:
-            counts, setting = work_of(observation, previous), self.setting_of(pair)
+        self._newest = None
+        if look is not None and pair is not None:
+            setting = self.setting_of(pair)
             if settled:
-                self._learn(sides, counts, setting)
-            self._expect(sides, counts, setting, record)
+                self._learn(look, setting)
+            self._expect(look, setting)
         if evidence.unusable is not Unusable.OPERATOR_HOLD:
             setting = self.setting_of(pair or requested(record))
             if not setting.is_governor:
-                self._lose(sides, setting, validation_s)
-        return learnt
+                self._lose(look.sides if look is not None else None, setting, validation_s)
+        return look is not None and pair is not None and settled
+
+    def _look(self, evidence: Evidence, *, after_gap: bool) -> Look | None:
+        """What the update showed; None when its sides are not known."""
+        observation, record = evidence.observation, evidence.record
+        previous = None if after_gap else self._last_counts
+        self._last_counts = dict(observation.counts) if observation is not None else None
+        if observation is None:
+            return None
+        sides = sides_of(observation, record, self._mode, (self._gaps_s[0], self._gaps_s[1]))
+        if sides is None:
+            return None
+        own = own_seconds(observation)
+        if own is not None and not sides.visited:
+            self._gaps_s = [max(sides.seconds[axis] - own[axis], 0.0) for axis in (0, 1)]
+        return Look(sides, work_of(observation, previous), float(record.policy_age_max or 0.0))
 
     def refresh(self) -> None:
         """Work out what is expected of the next updates, and what was lost in the latest, by today's belief."""
@@ -200,25 +203,22 @@ class PoolLearner:
         if more_s:
             self.paces.lose((0.0, 0.0, 0.0), more_s, GOVERNED)
 
-    def _learn(self, sides: Sides, counts: Mapping[str, float], setting: Lowered) -> None:
-        surprises = self.paces.read(sides.seconds, counts, setting)
+    def _learn(self, look: Look, setting: Lowered) -> None:
+        surprises = self.paces.read(look.sides.seconds, look.counts, setting)
         for axis in (GENERATION, TRAINING):
             surprise = max(-LARGEST_SURPRISE, min(LARGEST_SURPRISE, surprises[axis]))
             for i, signed in ((2 * axis, surprise), (2 * axis + 1, -surprise)):
                 self._cusum[i] = max(self._cusum[i] + signed - CUSUM_DRIFT, 0.0)
             self.reach[axis] = max(self.reach[axis], setting.depths[axis])
-        self.watts.read(sides, setting)
+        self.watts.read(look.sides, setting)
 
-    def _expect(
-        self, sides: Sides, counts: Mapping[str, float], setting: Lowered, record: UpdateRecord
-    ) -> None:
+    def _expect(self, look: Look, setting: Lowered) -> None:
         """The update becomes one of those that the next ones are expected to be like."""
-        self._newest = None
-        if self.recent.known and sides.running_s > LONGEST * self._expected_s(setting):
+        if self.recent.known and look.sides.running_s > LONGEST * self._expected_s(setting):
             return
-        longest = counts.get("longest_consumed", counts.get("longest", 1.0))
-        age = float(record.policy_age_max or 0.0)
-        self._newest = Latest(sides, setting, max(counts["valid"], 1.0), max(longest, 1.0), age)
+        consumed = look.counts.get("valid", 1.0)
+        longest = look.counts.get("longest_consumed", look.counts.get("longest", 1.0))
+        self._newest = Latest(look.sides, setting, max(consumed, 1.0), max(longest, 1.0), look.age)
         self.recent.add(self._newest)
 
     def _expected_s(self, setting: Lowered) -> float:
@@ -242,7 +242,7 @@ class PoolLearner:
             own, other = knee.critical_s(0.0, 0.0)
             critical = (scale * float(own), scale * float(other))
             governor_s = sum(critical)
-            if self._newest is not None and self._newest.sides is sides:
+            if self._newest is not None:
                 self._newest.accounted = (slow[0], slow[1], sides.running_s - governor_s)
         self._account(critical, sides.running_s - governor_s, sides.seconds[REST], setting, validation_s)
 
@@ -289,11 +289,26 @@ class PoolLearner:
         self.ceilings_mhz = (generation, training)
         self.paces.load(values["paces"])
         self.watts.load(values["watts"])
-        self.recent.load(values["recent"], self.paces.slow)
+        self.recent.load(values["recent"])
         self.past_s, self.seen = values["past_s"], values["seen"]
         self._last_update, self._last_counts = values["last_update"], values["last_counts"]
         self.reach, self._cusum = list(values["reach"]), list(values["cusum"])
         self._gaps_s = list(values["gaps_s"])
+
+
+def first_watts(found: Sequence[Sides]) -> tuple[Two, Two]:
+    """Typical watts of either pool at work, and otherwise, of updates whose joules are known."""
+    busy, other = [], []
+    for pool in (GENERATION, TRAINING):
+        works, rests = [], []
+        for sides in found:
+            if sides.busy_j is not None and sides.other_j is not None:
+                works.append(sides.busy_j[pool] / sides.busy_s[pool])
+                if sides.other_s(pool) > 0.0 and sides.other_j[pool] > 0.0:
+                    rests.append(sides.other_j[pool] / sides.other_s(pool))
+        busy.append(median(works))
+        other.append(median(rests) if rests else busy[pool])
+    return (busy[0], busy[1]), (other[0], other[1])
 
 
 def requested(record: UpdateRecord) -> Pair:

@@ -15,7 +15,7 @@ from typing import Any
 
 from eerl_controller.bayes.guard import Guard
 from eerl_controller.bayes.pool_decision import CHANGE_UPDATES, Probe, best_probe, choose, find_hope
-from eerl_controller.bayes.pool_learner import First, PoolLearner
+from eerl_controller.bayes.pool_learner import Look, PoolLearner
 from eerl_controller.bayes.pool_table import Allowance, Choice, PoolMenu, PoolTable
 from eerl_controller.clocks import GOVERNOR, Pair, idle_clock
 from eerl_controller.horizon import remaining_updates
@@ -26,7 +26,7 @@ from eerl_controller.situation import REACHED, ceilings_mhz
 from eerl_controller.stateful import HOLDING, Stateful
 from eerl_controller.states import Reason, State
 from eerl_controller.strategy import Evidence
-from eerl_controller.work import Observation, Unusable
+from eerl_controller.work import Unusable
 
 #: Usable governor updates before the first trial: their median stands two slow ones that warm-up left over.
 FIRST_UPDATES = 6
@@ -40,6 +40,9 @@ DEEPER = 2.0
 SEARCH_CONTRASTS = 3
 #: Nothing is tried or compared any more when fewer blocks than this are left to make use of it.
 LAST_PROBE_BLOCKS = 3.0
+#: Without a block that is wholly the governor's for so long, the next probe is one: it is what reward, policy age and
+#: the report's reference are compared with. Three updates of 200 cost as much as a re-measurement (Table 3's 500).
+REFERENCE_UPDATES = 200
 #: Clocks no nearer than this (a log) are hoped for.
 COARSE_STEP = 0.05
 #: Updates over which the governor's share of the latest updates is taken: two monitoring windows.
@@ -59,7 +62,7 @@ class BayesPools(Stateful):
         self._learner = PoolLearner(mode, float(grid.governor_mhz))
         self._menu: PoolMenu | None = None
         self._guard = Guard()
-        self._first: list[First] = []
+        self._first: list[Look] = []
         self._left: float | None = None
         #: Updates in a row under the plan of the latest.
         self._run_length, self._run_plan = 0, -1
@@ -69,7 +72,9 @@ class BayesPools(Stateful):
         self._wanted = BLOCK_UPDATES
         #: Alternations so far.
         self._contrasts = 0
-        #: The lowered clocks that a governor block interrupts.
+        #: Updates since the latest usable one that was wholly the governor's.
+        self._since_governor = 0
+        #: The lowered clocks that a probe interrupts.
         self._held = GOVERNOR
         #: Whether the wish is a probe: one side or both are the governor's, for comparison.
         self._probing = False
@@ -136,12 +141,12 @@ class BayesPools(Stateful):
             self._governed += (float(self._probing) - self._governed) / SHARE_MEMORY
         if observation is None:
             return
-        known = self._learner.sides_of(observation, evidence.record) is not None
-        self._blind = 0 if known else self._blind + 1
+        self._blind = 0 if self._learner.look is not None else self._blind + 1
         if evidence.pair is not None and learnt:
             self._guard.add(evidence.pair, evidence.record)
         achieved = observation.generation_achieved_mhz, observation.training_achieved_mhz
         governed = evidence.pair is not None and evidence.pair.is_governor
+        self._since_governor = 0 if governed and learnt else self._since_governor + 1
         if governed and learnt and achieved[0] and achieved[1]:
             self._reached = [*self._reached, (achieved[0], achieved[1])][-FIRST_UPDATES:]
 
@@ -157,13 +162,17 @@ class BayesPools(Stateful):
         if self._menu is not None:
             self._decide()
             return
-        observation, record = evidence.observation, evidence.record
+        observation, look = evidence.observation, self._learner.look
+        powered = look is not None and look.sides.busy_j is not None
         governed = evidence.pair is not None and evidence.pair.is_governor
-        warm = self._run_length > (self._settings.warmup_updates if record.plan_id == 0 else 1)
-        if observation is not None and governed and warm and self._powered(observation, evidence):
-            self._first = [*self._first, (observation, record)][-2 * FIRST_UPDATES :]
+        warm = self._run_length > (self._settings.warmup_updates if evidence.record.plan_id == 0 else 1)
+        if look is not None and powered and governed and warm:
+            self._first = [*self._first, look][-2 * FIRST_UPDATES :]
         if len(self._first) < FIRST_UPDATES:
-            reason, note = Reason.CALIBRATING, f"{len(self._first)} of {FIRST_UPDATES} usable governor updates"
+            reason, note = (
+                Reason.CALIBRATING,
+                f"{len(self._first)} of {FIRST_UPDATES} usable governor updates",
+            )
             if evidence.unusable is Unusable.MISSING_COUNTS:
                 reason = Reason.MISSING_COUNTS
                 note += "; markers bring no valid_tokens: send them to have clocks controlled"
@@ -171,7 +180,7 @@ class BayesPools(Stateful):
                 reason, note = Reason.MISSING_ENERGY, "energy of the job is not known"
             elif self._blind >= FIRST_UPDATES:
                 reason, note = self._blind_reason, self._blind_note
-            elif observation is not None and not self._powered(observation, evidence) and not self._blind:
+            elif look is not None and not powered:
                 reason, note = Reason.MISSING_ENERGY, "energy of the pools, or of their phases, is not known"
             self._enter(State.CALIBRATION, GOVERNOR, reason, note)
             return
@@ -187,11 +196,9 @@ class BayesPools(Stateful):
                 f"{self._blind} updates do not tell when both pools arrived, within the update; phases of both "
                 "pools are needed to have clocks controlled"
             )
-        return "busy fractions of both pools are not known: markers of both are needed to have clocks controlled"
-
-    def _powered(self, observation: Observation, evidence: Evidence) -> bool:
-        sides = self._learner.sides_of(observation, evidence.record)
-        return sides is not None and sides.busy_j is not None
+        return (
+            "busy fractions of both pools are not known: markers of both are needed to have clocks controlled"
+        )
 
     def _ceilings(self) -> tuple[float, float]:
         """The clocks that the governor really reaches, from the references or else its latest updates."""
@@ -267,6 +274,8 @@ class BayesPools(Stateful):
             probe = best_probe(menu, learner, table, best, allowance.left, BLOCK_UPDATES)
         compares = self.book.pair.is_lowered and not self._probing
         pays = compares and probe is not None and probe.worth > probe.cost
+        if compares and goes_on and self._since_governor >= REFERENCE_UPDATES:
+            probe, pays = Probe(GOVERNOR, 0.0, 0.0), True
         if not pays and goes_on:
             hope = find_hope(
                 (menu, self._coarse),
@@ -304,9 +313,8 @@ class BayesPools(Stateful):
         return found[0], found[1]
 
     def _probe(self, best: Choice, probe: Probe) -> None:
-        note = (
-            f"{BLOCK_UPDATES} updates at {probe.pair}: loss of {best.pair} known to {100 * best.loss_sd:.2f} points"
-        )
+        known = f"loss of {best.pair} known to {100 * best.loss_sd:.2f} points"
+        note = f"{BLOCK_UPDATES} updates at {probe.pair}: {known}"
         if not self._probing:
             self._held = self.book.pair
         self._contrasts += 1
@@ -327,9 +335,7 @@ class BayesPools(Stateful):
     def _hold(self, best: Choice) -> None:
         note = f"{best}; {100 * self._learner.lost_share:.2f} % lost so far"
         searching = self._contrasts < SEARCH_CONTRASTS and best.pair != self._held
-        if self.state is State.CALIBRATION or (
-            searching and self.state in (State.SEARCH, State.REMEASURE)
-        ):
+        if self.state is State.CALIBRATION or (searching and self.state in (State.SEARCH, State.REMEASURE)):
             self._enter(State.SEARCH, best.pair, Reason.TRIAL, note)
         elif self.state is State.SEARCH:
             self._enter(State.CONFIRMATION, best.pair, Reason.CONFIRMING, note)
@@ -382,8 +388,37 @@ class BayesPools(Stateful):
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON; the references are the controller's to write."""
-        return {**super().to_dict()}
+        return {
+            **super().to_dict(),
+            "learner": self._learner.to_dict(),
+            "guard": self._guard.to_dict(),
+            "began": self._menu is not None,
+            "first": [look.to_list() for look in self._first],
+            "left": self._left,
+            "run_length": self._run_length,
+            "run_plan": self._run_plan,
+            "usable": self._usable,
+            "wanted": self._wanted,
+            "contrasts": self._contrasts,
+            "probing": self._probing,
+            "governed": self._governed,
+            "since_governor": self._since_governor,
+            "held": list(self._held),
+            "reached": [list(item) for item in self._reached],
+            "blind": self._blind,
+        }
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
         super().load(values)
+        self._learner.load(values["learner"])
+        self._guard.load(values["guard"])
+        self._menu = self._make_menu() if values["began"] else None
+        self._first = [Look.from_list(item) for item in values["first"]]
+        self._left, self._usable, self._wanted = values["left"], values["usable"], values["wanted"]
+        self._run_length, self._run_plan = values["run_length"], values["run_plan"]
+        self._contrasts, self._blind = values["contrasts"], values["blind"]
+        self._probing, self._governed = values["probing"], values["governed"]
+        self._since_governor = values["since_governor"]
+        self._held = Pair(*values["held"])
+        self._reached = [(generation, training) for generation, training in values["reached"]]

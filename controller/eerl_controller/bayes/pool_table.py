@@ -247,18 +247,14 @@ class PoolTable:
                 + weights[1] * carried[1][:, levels[axis]][None, :]
             )
             for other in (0, 1):
-                variance = (
-                    variance + changed[axis] * changed[other] * covariance[levels[axis], levels[other]]
-                )
+                variance = variance + changed[axis] * changed[other] * covariance[levels[axis], levels[other]]
         rest_s, menu, at = self._learner.recent.rest_s, self._menu, Layout.rest.start
         parts = (
             menu.below[0][None, :, None],
             menu.below[1][None, None, :],
             menu.idles[:, None, None],
         )
-        rest_variance = sum(
-            (rest_s * part) ** 2 * covariance[at + i, at + i] for i, part in enumerate(parts)
-        )
+        rest_variance = sum((rest_s * part) ** 2 * covariance[at + i, at + i] for i, part in enumerate(parts))
         rest_past = sum(rest_s * part * past[at + i] for i, part in enumerate(parts))
         together = self._learner.recent.knee.variance_s2(self._slow[0][:, None], self._slow[1][None, :])
         self._variance = (np.maximum(variance, 0.0) + together)[None] + rest_variance
@@ -269,9 +265,7 @@ class PoolTable:
         self._with_past = with_past[None] + rest_past
         self._past = (float(self._mean[Layout.lost]), float(past[Layout.lost]) + doubted_s2)
         noise = self._learner.paces.noise
-        self._noise_s2 = sum((self._own_s * scale) ** 2 for scale in noise[:1]) + (
-            rest_s * noise[REST]
-        ) ** 2
+        self._noise_s2 = sum((self._own_s * scale) ** 2 for scale in noise[:1]) + (rest_s * noise[REST]) ** 2
 
     def _sd(self, updates: Array | float) -> Array:
         """Standard deviation in seconds of what is lost so far and in this many more updates."""
@@ -334,7 +328,9 @@ class PoolTable:
     def choice(self, at: Index, price: float) -> Choice:
         """The setting with this index."""
         _, g, t = at
-        gradient = self._weights[0][g, t] * self._menu.rows[0][g] + self._weights[1][g, t] * self._menu.rows[1][t]
+        gradient = (
+            self._weights[0][g, t] * self._menu.rows[0][g] + self._weights[1][g, t] * self._menu.rows[1][t]
+        )
         for axis in (0, 1):
             gradient[Layout.level[axis]] += self._changed[axis][g, t]
         return Choice(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -41,13 +41,27 @@ class Latest:
 
     def to_list(self) -> list[Any]:
         """Ready for JSON."""
-        return [self.sides.to_list(), self.setting.to_list(), self.consumed, self.longest, self.age, list(self.accounted)]
+        return [
+            self.sides.to_list(),
+            self.setting.to_list(),
+            self.consumed,
+            self.longest,
+            self.age,
+            list(self.accounted),
+        ]
 
     @classmethod
     def from_list(cls, values: list[Any]) -> Latest:
         """What :meth:`to_list` wrote."""
         sides, setting, consumed, longest, age, (slow_g, slow_t, lost_s) = values
-        return cls(Sides.from_list(sides), Lowered.from_list(setting), consumed, longest, age, (slow_g, slow_t, lost_s))
+        return cls(
+            Sides.from_list(sides),
+            Lowered.from_list(setting),
+            consumed,
+            longest,
+            age,
+            (slow_g, slow_t, lost_s),
+        )
 
 
 class Recent:
@@ -181,19 +195,21 @@ class Recent:
             "items": [item.to_list() for item in self._items],
             "visits_s": self._visits_s,
             "seen": self._seen,
-            "known": self.known,
+            "knee": self._knee.to_dict() if self._knee else None,
+            "rest_s": self.rest_s,
+            "fresh": self._fresh,
             "doubted_s": self.doubted_s,
             "latencies_s": self._latencies_s.tolist(),
             "was": self._was.to_dict(),
             "would": self._would.to_dict(),
         }
 
-    def load(self, values: dict[str, Any], slow: Slow) -> None:
+    def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
         self._items = [Latest.from_list(item) for item in values["items"]]
         self._visits_s, self._seen = list(values["visits_s"]), values["seen"]
         self.doubted_s = values["doubted_s"]
         self._latencies_s = np.array(values["latencies_s"])
         self._was, self._would = Queue.from_dict(values["was"]), Queue.from_dict(values["would"])
-        if values["known"]:
-            self.refresh(slow)
+        self._knee = Knee.from_dict(values["knee"]) if values["knee"] else None
+        self.rest_s, self._fresh = values["rest_s"], values["fresh"]

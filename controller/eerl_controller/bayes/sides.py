@@ -155,9 +155,7 @@ def _running_s(observation: Observation, record: UpdateRecord, sides: Two) -> fl
     return max(min([*known, observation.elapsed_s - refit_s]), *sides)
 
 
-def _joules(
-    observation: Observation, record: UpdateRecord, sides: Two
-) -> tuple[Two, Two | None, Two | None]:
+def _joules(observation: Observation, record: UpdateRecord, sides: Two) -> tuple[Two, Two | None, Two | None]:
     """Busy seconds and joules of either pool, and the pool's other joules."""
     busy_s, busy_j, other_j = [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
     complete = observation.energy_j is not None

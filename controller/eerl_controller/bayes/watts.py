@@ -130,7 +130,7 @@ class Watts:
         return np.asarray(np.exp(mean[Layout.busy[pool]] - np.maximum.accumulate(drop)))
 
     def other_w(self, pool: int, below: Array, idling: Array | float) -> Array:
-        """Watts of a pool otherwise, by depth below the highest clock and by the share of that time at the idle clock."""
+        """Watts of a pool otherwise, by depth below the highest clock and by the share of it at the idle clock."""
         mean = self.mean
         slope, idle = max(float(mean[Layout.slope[pool]]), 0.0), max(float(mean[Layout.idle[pool]]), 0.0)
         return np.asarray(
