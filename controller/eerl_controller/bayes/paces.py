@@ -185,10 +185,18 @@ class Paces:
         mean, found = self.bank.pooled_mean(), 0.0
         for i, (name, _, _) in enumerate(self.work[part]):
             if name in counts and name in self._centres:
-                found += float(mean[Layout.work[part].start + i]) * (
-                    math.log1p(counts[name]) - self._centres[name]
-                )
+                slope = float(mean[Layout.work[part].start + i])
+                found += slope * (math.log1p(counts[name]) - self._centres[name])
         return found
+
+    def excess(self, seconds: Three, counts: Mapping[str, float], setting: Lowered) -> float:
+        """How many times as long as expected of its work the slower of both sides took."""
+        mean, slow = self.bank.pooled_mean(), self.slow(setting)
+        return max(
+            seconds[part]
+            / math.exp(float(mean[Layout.level[part]]) + self.work_log(part, counts) + slow[part])
+            for part in (GENERATION, TRAINING)
+        )
 
     def _rows(self, part: int, counts: Mapping[str, float], setting: Lowered) -> tuple[Array, Array]:
         """Rows of a reading for every filter, and its own noise variance."""

@@ -36,7 +36,7 @@ from eerl_controller.work import Unusable, phase_totals, visitors
 CUSUM_DRIFT, CUSUM_LIMIT, LARGEST_SURPRISE = 0.75, 7.0, 3.0
 #: A change of this size (a log) is what an alarm makes possible: the loss that a lock must not keep.
 JUMP_SD = 0.03
-#: An update that took longer than this many times the usual waited for something that no clock moves.
+#: A side that took longer than this many times what its work explains waited for something that no clock moves.
 LONGEST = 2.0
 
 
@@ -164,21 +164,24 @@ class PoolLearner:
             return False
         usual_s = self.recent.own_s
         own_s = max((record.elapsed_s or usual_s) - visit_s, 0.0)
-        self.past_s += min(own_s, LONGEST * usual_s) + visit_s + lost * usual_s
+        ran_under = self.setting_of(pair or requested(record))
+        strange = look is None or self.paces.excess(look.sides.seconds, look.counts, ran_under) > LONGEST
+        self.past_s += (min(own_s, LONGEST * usual_s) if strange else own_s) + visit_s + lost * usual_s
         self.paces.advance(1 + lost)
         self.watts.advance(1 + lost)
         if lost:
             self._lose_typically(float(lost), self.setting_of(wished), 0.0)
         self._newest = None
         if look is not None and pair is not None:
-            setting = self.setting_of(pair)
             if settled:
-                self._learn(look, setting)
-            self._expect(look, setting)
-        if evidence.unusable is not Unusable.OPERATOR_HOLD:
-            setting = self.setting_of(pair or requested(record))
-            if not setting.is_governor:
-                self._lose(look.sides if look is not None else None, setting, validation_s)
+                self._learn(look, ran_under)
+            if not strange:
+                self._expect(look, ran_under)
+        if evidence.unusable is not Unusable.OPERATOR_HOLD and not ran_under.is_governor:
+            if look is None or strange:
+                self._lose_typically(1.0, ran_under, validation_s)
+            else:
+                self._lose(look.sides, ran_under, validation_s)
         return look is not None and pair is not None and settled
 
     def _look(self, evidence: Evidence, *, after_gap: bool) -> Look | None:
@@ -214,23 +217,13 @@ class PoolLearner:
 
     def _expect(self, look: Look, setting: Lowered) -> None:
         """The update becomes one of those that the next ones are expected to be like."""
-        if self.recent.known and look.sides.running_s > LONGEST * self._expected_s(setting):
-            return
         consumed = look.counts.get("valid", 1.0)
         longest = look.counts.get("longest_consumed", look.counts.get("longest", 1.0))
         self._newest = Latest(look.sides, setting, max(consumed, 1.0), max(longest, 1.0), look.age)
         self.recent.add(self._newest)
 
-    def _expected_s(self, setting: Lowered) -> float:
-        """Running seconds of an update under this setting."""
-        generation, training, _ = self.paces.slow(setting)
-        return float(self.recent.knee.running_s(generation, training))
-
-    def _lose(self, sides: Sides | None, setting: Lowered, validation_s: float) -> None:
+    def _lose(self, sides: Sides, setting: Lowered, validation_s: float) -> None:
         """What an update's clocks cost, whether it is evidence or not."""
-        if sides is None or sides.running_s > LONGEST * self._expected_s(setting):
-            self._lose_typically(1.0, setting, validation_s)
-            return
         slow = self.paces.slow(setting)
         if self._mode is ExecutionMode.ASYNC_DRAINED:
             generation_s, training_s = (sides.seconds[axis] * math.exp(-slow[axis]) for axis in (0, 1))
