@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ BELIEFS = 6
 STRIDE = 3
 #: How far a replay's total may be off: a part of a batch in so many updates, and what it does not know of.
 EDGE_SD, MODEL_SD = 0.05, 0.004
+#: A pool that waits for a smaller share of an update than this does not wait.
+LEAST_WAIT = 0.01
 #: No policy age beyond this is told apart.
 OLDEST = 8
 
@@ -158,20 +161,42 @@ def _quantiles(weight: Array) -> NDArray[np.intp]:
 
 
 def batches_of(
-    sides_s: Sequence[tuple[float, float]],
-    consumed: Sequence[float],
+    seconds: Sequence[tuple[float, float]],
     longest: Sequence[float],
     running_s: Sequence[float],
     slow: Sequence[tuple[float, float]],
     ahead: int,
 ) -> Batches:
-    """Batches from updates: what is consumed in one is what generation worked on before it."""
-    pairs, logs, tokens = np.array(sides_s), np.array(slow), np.array(consumed)
+    """Batches from consecutive updates: the seconds of both pools as they were, and how slowed they were (logs)."""
+    factors = np.exp(np.array(slow))
+    governor_s, whole_s = np.array(seconds) / factors, np.array(running_s)
+    generation_s, training_s = governor_s[:, 0], governor_s[:, 1]
+    waited_s = whole_s - np.array(seconds)[:, 1]
+    idled_s = whole_s - np.array(seconds)[:, 0]
+    # Where training waited for a generation that never idled, the batch was ready just when it went on.
+    ready = (waited_s > LEAST_WAIT * whole_s) & (idled_s < LEAST_WAIT * whole_s)
+    before_s = np.cumsum(generation_s) - generation_s
     return Batches(
-        generation_s=pairs[:, 0].sum() * tokens / tokens.sum(),
-        training_s=pairs[:, 1],
+        generation_s=_works(before_s + waited_s / factors[:, 0], ready, generation_s.mean(), training_s),
+        training_s=training_s,
         longest=np.array(longest) / np.mean(longest),
-        running_s=np.array(running_s),
-        slower=(np.exp(logs[:, 0]), np.exp(logs[:, 1])),
+        running_s=whole_s,
+        slower=(factors[:, 0], factors[:, 1]),
         ahead=min(ahead, OLDEST),
     )
+
+
+def _works(done_s: Array, ready: NDArray[np.bool_], mean_s: float, like: Array) -> Array:
+    """Work of every batch, from how much was done when it was ready, where that is known.
+
+    Batches in between share the work by ``like``, what training took for them: it follows the same tokens. So do
+    the first and the last, which take ``mean_s`` on average.
+    """
+    works_s = mean_s * like / like.mean()
+    known = np.flatnonzero(ready)
+    for one, two in pairwise(known.tolist()):
+        whole_s = done_s[two] - done_s[one]
+        if whole_s > 0.0:
+            part = like[one + 1 : two + 1]
+            works_s[one + 1 : two + 1] = whole_s * part / part.sum()
+    return np.asarray(works_s)

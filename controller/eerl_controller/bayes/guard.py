@@ -26,36 +26,49 @@ AGE_TOLERANCE = 1.0
 #: A smaller share of the generated tokens may be used, by a tenth. A queue that fills once looks like tokens that are
 #: dropped: with it, a few batches of the forty that are compared.
 USED_TOLERANCE = 0.1
-#: Reward may be lower by a twentieth of what it is under the governor. It mostly grows while a job learns, so that an
-#: earlier governor's is no hard measure.
+#: Reward may be lower by a twentieth of what it was under the governor before. It mostly grows while a job learns, so
+#: that an earlier governor's is no hard measure.
 REWARD_TOLERANCE = 0.05
 #: Usable updates under one setting, and under the governor, before anything is said: two monitoring windows, and the
 #: least that has a spread.
 LEAST_UPDATES, LEAST_GOVERNOR = 40, 5
 #: Standard errors by which a difference must pass its tolerance.
 SURE = 2.326
-#: Updates that count: four monitoring windows.
-MEMORY = 80.0
+#: Settings whose clocks are within this of each other (a log) are taken together; so many settings are remembered.
+LIKE, SETTINGS = 0.2, 16
+#: Updates that count under a setting, and under the governor: four monitoring windows, and one, since what a job
+#: learns from changes while it learns.
+MEMORY, GOVERNOR_MEMORY = 80.0, 20.0
 
 
 @dataclass(slots=True)
 class Mean:
-    """A mean over the latest values with its variance."""
+    """Count, mean and variance of values."""
 
     count: float = 0.0
     mean: float = 0.0
     variance: float = 0.0
 
-    def add(self, value: float) -> None:
-        """One more value."""
-        self.count = min(self.count + 1.0, MEMORY)
-        off = value - self.mean
-        self.mean += off / self.count
-        self.variance += (off * off * (1.0 - 1.0 / self.count) - self.variance) / self.count
+    def add(self, value: float, memory: float) -> None:
+        """One more value; the oldest of more than ``memory`` values count less."""
+        self.merge(Mean(1.0, value), min(self.count, memory - 1.0))
+
+    def merge(self, other: Mean, own: float | None = None) -> None:
+        """Take in what another one has seen; this one's own counts as so many values."""
+        own = self.count if own is None else own
+        count = own + other.count
+        if count <= 0.0:
+            return
+        share, off = other.count / count, other.mean - self.mean
+        self.variance = (
+            (1.0 - share) * self.variance + share * other.variance + share * (1.0 - share) * off**2
+        )
+        self.mean += share * off
+        self.count = count
 
     @property
     def error2(self) -> float:
-        """The square of its standard error."""
+        """The square of the mean's standard error."""
         return self.variance / max(self.count - 1.0, 1.0)
 
     def to_list(self) -> list[float]:
@@ -63,6 +76,7 @@ class Mean:
         return [self.count, self.mean, self.variance]
 
 
+Means = list[Mean]
 #: What is compared: name in words, tolerance, whether that is a share of the governor's, and whether less is worse.
 COMPARED = (
     ("policy age", AGE_TOLERANCE, False, False),
@@ -74,49 +88,67 @@ COMPARED = (
 class Guard:
     """Compares the setting that runs with the governor, and remembers what failed."""
 
-    def __init__(self) -> None:
-        self._pair: Pair | None = None
-        self._own = [Mean() for _ in COMPARED]
-        self._governor = [Mean() for _ in COMPARED]
+    def __init__(self, top_mhz: float) -> None:
+        self._top_mhz = top_mhz
+        #: What was seen under the latest settings less the governor's before it, the oldest setting first.
+        self._seen: dict[Pair, Means] = {}
+        self._governor: Means = [Mean() for _ in COMPARED]
         self._failed: list[Pair] = []
 
     def add(self, pair: Pair, record: UpdateRecord) -> None:
         """One usable update under these clocks."""
-        if not pair.is_lowered:
-            means = self._governor
-        else:
-            if pair != self._pair:
-                self._pair, self._own = pair, [Mean() for _ in COMPARED]
-            means = self._own
         used = None
         if record.generated_tokens and record.valid_tokens is not None:
             used = record.valid_tokens / record.generated_tokens
-        for mean, value in zip(means, (record.policy_age_max, used, record.reward), strict=True):
-            if value is not None:
-                mean.add(float(value))
+        values = (record.policy_age_max, used, record.reward)
+        if not pair.is_lowered:
+            for mean, value in zip(self._governor, values, strict=True):
+                if value is not None:
+                    mean.add(float(value), GOVERNOR_MEMORY)
+            return
+        means = self._seen.pop(pair, [Mean() for _ in COMPARED])
+        self._seen[pair] = means
+        if len(self._seen) > SETTINGS:
+            del self._seen[next(iter(self._seen))]
+        for mean, value, governor in zip(means, values, self._governor, strict=True):
+            if value is not None and governor.count >= LEAST_GOVERNOR:
+                mean.add(float(value) - governor.mean, MEMORY)
+
+    def _around(self, pair: Pair) -> Means:
+        """What was seen under these clocks and those that are like them, less the governor's before it."""
+        found = [Mean() for _ in COMPARED]
+        for other, means in self._seen.items():
+            apart = [
+                abs(math.log((one or self._top_mhz) / (two or self._top_mhz)))
+                for one, two in zip(pair.phases, other.phases, strict=True)
+            ]
+            if max(apart) <= LIKE:
+                for mean, more in zip(found, means, strict=True):
+                    mean.merge(more)
+        return found
 
     def verdict(self, pair: Pair) -> str | None:
         """Why these clocks fail, in words; None as long as they do not."""
-        if pair != self._pair:
+        if pair not in self._seen:
             return None
         for (name, tolerance, relative, less), own, governor in zip(
-            COMPARED, self._own, self._governor, strict=True
+            COMPARED, self._around(pair), self._governor, strict=True
         ):
-            if own.count < LEAST_UPDATES or governor.count < LEAST_GOVERNOR:
+            if own.count < LEAST_UPDATES:
                 continue
-            worse = governor.mean - own.mean if less else own.mean - governor.mean
+            worse = -own.mean if less else own.mean
             allowed = tolerance * abs(governor.mean) if relative else tolerance
             if worse > allowed + SURE * math.sqrt(own.error2 + governor.error2):
                 return (
-                    f"{name} {own.mean:.3g} over {own.count:.0f} updates at {pair}, {governor.mean:.3g} under the "
-                    "governor: these clocks are left for good"
+                    f"{name} {own.mean:+.3g} over {own.count:.0f} updates at {pair} and the like, against "
+                    f"{governor.mean:.3g} under the governor: these clocks are left for good"
                 )
         return None
 
     def fail(self, pair: Pair) -> None:
         """These clocks, and all at least as low on both sides, are not chosen again."""
         self._failed = [*(item for item in self._failed if not _covers(pair, item)), pair]
-        self._pair, self._own = None, [Mean() for _ in COMPARED]
+        self._seen = {}
 
     def barred(self, menu: PoolMenu) -> Flags | None:
         """The settings that may not be chosen; None when all may."""
@@ -136,16 +168,14 @@ class Guard:
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
-            "pair": list(self._pair) if self._pair else None,
-            "own": [mean.to_list() for mean in self._own],
+            "seen": [[list(pair), [mean.to_list() for mean in means]] for pair, means in self._seen.items()],
             "governor": [mean.to_list() for mean in self._governor],
             "failed": [list(pair) for pair in self._failed],
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
-        self._pair = Pair(*values["pair"]) if values["pair"] else None
-        self._own = [Mean(*mean) for mean in values["own"]]
+        self._seen = {Pair(*pair): [Mean(*mean) for mean in means] for pair, means in values["seen"]}
         self._governor = [Mean(*mean) for mean in values["governor"]]
         self._failed = [Pair(*pair) for pair in values["failed"]]
 

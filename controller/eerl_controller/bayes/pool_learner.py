@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from eerl_controller.bayes.backlog import OLDEST
 from eerl_controller.bayes.paces import Paces
 from eerl_controller.bayes.recent import Latest, Recent
 from eerl_controller.bayes.sides import (
@@ -72,7 +73,8 @@ class PoolLearner:
         #: Updates that the run has taken, lost ones included.
         self.seen = 0
         self._last_update: int | None = None
-        self._last_counts: dict[str, float] | None = None
+        #: Tokens that the latest updates generated, by update.
+        self._generated: dict[int, float] = {}
         #: How deep either clock has been while it could be learnt from, as a log below the governor's.
         self.reach = [0.0, 0.0]
         self._cusum = [0.0, 0.0, 0.0, 0.0]
@@ -159,7 +161,7 @@ class PoolLearner:
         visit_s = visitors(record)[0]
         validation_s = phase_totals(record).get("validation", (0.0, None))[0]
         self.recent.add_visits(validation_s, max(visit_s - validation_s, 0.0))
-        look = self.look = self._look(evidence, after_gap=lost > 0)
+        look = self.look = self._look(evidence)
         if not self.known:
             return False
         usual_s = self.recent.own_s
@@ -184,11 +186,13 @@ class PoolLearner:
                 self._lose(look.sides, ran_under, validation_s)
         return look is not None and pair is not None and settled
 
-    def _look(self, evidence: Evidence, *, after_gap: bool) -> Look | None:
+    def _look(self, evidence: Evidence) -> Look | None:
         """What the update showed; None when its sides are not known."""
         observation, record = evidence.observation, evidence.record
-        previous = None if after_gap else self._last_counts
-        self._last_counts = dict(observation.counts) if observation is not None else None
+        generated = observation.counts.get("generated") if observation is not None else None
+        if generated is not None:
+            self._generated = {**self._generated, int(record.update): generated}
+            self._generated = {n: self._generated[n] for n in sorted(self._generated)[-OLDEST - 1 :]}
         if observation is None:
             return None
         sides = sides_of(observation, record, self._mode, (self._gaps_s[0], self._gaps_s[1]))
@@ -197,7 +201,10 @@ class PoolLearner:
         own = own_seconds(observation)
         if own is not None and not sides.visited:
             self._gaps_s = [max(sides.seconds[axis] - own[axis], 0.0) for axis in (0, 1)]
-        return Look(sides, work_of(observation, previous), float(record.policy_age_max or 0.0))
+        # What is as old as the oldest consumed request was generated as many updates ago.
+        age = float(record.policy_age_max or 0.0)
+        consumed = self._generated.get(int(record.update) - max(round(min(age, OLDEST)), 1))
+        return Look(sides, work_of(observation, consumed), age)
 
     def refresh(self) -> None:
         """Work out what is expected of the next updates, and what was lost in the latest, by today's belief."""
@@ -217,9 +224,8 @@ class PoolLearner:
 
     def _expect(self, look: Look, setting: Lowered) -> None:
         """The update becomes one of those that the next ones are expected to be like."""
-        consumed = look.counts.get("valid", 1.0)
         longest = look.counts.get("longest_consumed", look.counts.get("longest", 1.0))
-        self._newest = Latest(look.sides, setting, max(consumed, 1.0), max(longest, 1.0), look.age)
+        self._newest = Latest(look.sides, setting, max(longest, 1.0), look.age)
         self.recent.add(self._newest)
 
     def _lose(self, sides: Sides, setting: Lowered, validation_s: float) -> None:
@@ -270,7 +276,7 @@ class PoolLearner:
             "past_s": self.past_s,
             "seen": self.seen,
             "last_update": self._last_update,
-            "last_counts": self._last_counts,
+            "generated": [[update, tokens] for update, tokens in self._generated.items()],
             "reach": list(self.reach),
             "cusum": list(self._cusum),
             "gaps_s": list(self._gaps_s),
@@ -284,7 +290,8 @@ class PoolLearner:
         self.watts.load(values["watts"])
         self.recent.load(values["recent"])
         self.past_s, self.seen = values["past_s"], values["seen"]
-        self._last_update, self._last_counts = values["last_update"], values["last_counts"]
+        self._last_update = values["last_update"]
+        self._generated = {update: tokens for update, tokens in values["generated"]}
         self.reach, self._cusum = list(values["reach"]), list(values["cusum"])
         self._gaps_s = list(values["gaps_s"])
 

@@ -61,7 +61,7 @@ class BayesPools(Stateful):
         self._idle_mhz = idle_clock(grid, settings) if mode is ExecutionMode.ASYNC_DRAINED else None
         self._learner = PoolLearner(mode, float(grid.governor_mhz))
         self._menu: PoolMenu | None = None
-        self._guard = Guard()
+        self._guard = Guard(float(grid.governor_mhz))
         self._first: list[Look] = []
         self._left: float | None = None
         #: Updates in a row under the plan of the latest.
@@ -142,10 +142,10 @@ class BayesPools(Stateful):
         if observation is None:
             return
         self._blind = 0 if self._learner.look is not None else self._blind + 1
-        if evidence.pair is not None and learnt:
+        governed = evidence.pair is not None and evidence.pair.is_governor
+        if evidence.pair is not None and (learnt or (governed and evidence.settled)):
             self._guard.add(evidence.pair, evidence.record)
         achieved = observation.generation_achieved_mhz, observation.training_achieved_mhz
-        governed = evidence.pair is not None and evidence.pair.is_governor
         self._since_governor = 0 if governed and learnt else self._since_governor + 1
         if governed and learnt and achieved[0] and achieved[1]:
             self._reached = [*self._reached, (achieved[0], achieved[1])][-FIRST_UPDATES:]
@@ -299,7 +299,10 @@ class BayesPools(Stateful):
             self._explore(hope)
         elif best.pair.is_governor or best.saving <= 0.0:
             near_end = allowance.left < 4.0 * BLOCK_UPDATES
-            self._nothing_pays(Reason.NEAR_END if near_end else Reason.NOTHING_PAYS)
+            # As long as something saved if the allowance were not spent yet, waiting for it is no reason to give up.
+            affordable = table.saving[table.lost_s <= allowance.limit * table.total_s].max()
+            hopeless = near_end or float(affordable) < self._settings.min_gain
+            self._nothing_pays(Reason.NEAR_END if near_end else Reason.NOTHING_PAYS, hopeless=hopeless)
         else:
             self._hold(best)
 
@@ -349,16 +352,18 @@ class BayesPools(Stateful):
         self._wanted = HOLD_UPDATES if rests else BLOCK_UPDATES
         self._held, self._usable = pair, 0
 
-    def _nothing_pays(self, reason: Reason) -> None:
+    def _nothing_pays(self, reason: Reason, *, hopeless: bool) -> None:
         """The governor, and what it teaches; after a monitoring window of that, the governor for now."""
         note = "no setting saves within what is left of the allowance"
-        if self.book.pair.is_governor and self._usable >= self._settings.monitor_window:
+        if hopeless and self.book.pair.is_governor and self._usable >= self._settings.monitor_window:
             self._suspend(reason, note)
             return
         if self.state in (State.SEARCH, State.CALIBRATION):
             self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, note)
         else:
             self._enter(State.REMEASURE, GOVERNOR, Reason.DRIFT, note)
+        if self.book.pair.is_governor:
+            self._wanted = self._usable + BLOCK_UPDATES
 
     def _alarm(self) -> None:
         """Updates are not what they were: the governor tells whether it is the clocks or the machine."""

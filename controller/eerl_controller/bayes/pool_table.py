@@ -270,6 +270,8 @@ class PoolTable:
     def _sd(self, updates: Array | float) -> Array:
         """Standard deviation in seconds of what is lost so far and in this many more updates."""
         variance = self._past[1] + updates**2 * self._variance + 2.0 * updates * self._with_past
+        model = self._learner.recent.model_sd * (self._past[0] + updates * self.lost_s)
+        variance = variance + model**2
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
     def paced(self, allowance: Allowance) -> Flags:
@@ -291,7 +293,7 @@ class PoolTable:
 
     def allowed(self, allowance: Allowance, updates: float, reach: tuple[float, float]) -> Flags:
         """Which settings may run now, for so many updates, before they can be left for the governor."""
-        lost, sd_lost = self._past[0], math.sqrt(max(self._past[1], 0.0))
+        lost, sd_lost = self._past[0], float(self._sd(0.0)[0, 0, 0])
         committed = min(allowance.left, updates)
         to_come = allowance.left if allowance.told else committed
         budget_s = allowance.limit * (allowance.past_s + to_come * self.total_s)

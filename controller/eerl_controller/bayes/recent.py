@@ -20,13 +20,16 @@ from eerl_controller.records import ExecutionMode
 #: neighbouring updates share their work.
 MEMORY_UPDATES = {ExecutionMode.ASYNC_DRAINED: 20, ExecutionMode.ASYNC_INFLIGHT: 40}
 
+#: What goes on in flight is a queue in most; what this makes of a loss is known to so much of it.
+QUEUE_SD = 0.08
+
 Slow = Callable[[Lowered], Three]
 Array = NDArray[np.float64]
 
 
 @dataclass(slots=True)
 class Latest:
-    """One update: its sides, what it ran under, the tokens it consumed, the longest of them, and the oldest's age.
+    """One update: its sides, what it ran under, the longest response it consumed, and the age of the oldest.
 
     ``accounted``: the log slowdowns that were believed of it when its loss was accounted for, and the seconds that
     were taken for lost while both pools went on.
@@ -34,7 +37,6 @@ class Latest:
 
     sides: Sides
     setting: Lowered
-    consumed: float
     longest: float
     age: float
     accounted: tuple[float, float, float] = (0.0, 0.0, 0.0)
@@ -53,11 +55,10 @@ class Latest:
     @classmethod
     def from_list(cls, values: list[Any]) -> Latest:
         """What :meth:`to_list` wrote."""
-        sides, setting, consumed, longest, age, (slow_g, slow_t, lost_s) = values
+        sides, setting, longest, age, (slow_g, slow_t, lost_s) = values
         return cls(
             Sides.from_list(sides),
             Lowered.from_list(setting),
-            consumed,
             longest,
             age,
             (slow_g, slow_t, lost_s),
@@ -78,6 +79,8 @@ class Recent:
         #: The queue at the begin of the window: as it was, and as it would have been under the governor.
         self._was, self._would = Queue.empty((BELIEFS, 1)), Queue.empty((BELIEFS, 1))
         self._fresh = False
+        #: Standard deviation of a loss for its model, as a share of it: a rendezvous is seen, a queue is supposed.
+        self.model_sd = QUEUE_SD if mode is ExecutionMode.ASYNC_INFLIGHT else 0.0
         #: Standard deviation of what the updates of the window lost, as far as it is not known how pools go together.
         self.doubted_s = 0.0
 
@@ -158,11 +161,7 @@ class Recent:
         """The window as batches of a queue, for these log slowdowns of its updates."""
         items = self._items
         return batches_of(
-            [
-                (item.sides.seconds[0] * math.exp(-g), item.sides.seconds[1] * math.exp(-t))
-                for item, (g, t, _) in zip(items, slow, strict=True)
-            ],
-            [item.consumed for item in items],
+            [item.sides.seconds[:2] for item in items],
             [item.longest for item in items],
             [item.sides.running_s for item in items],
             [(g, t) for g, t, _ in slow],

@@ -7,7 +7,6 @@ updates have none: a side is the pool's busy time, and both go on until the trai
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,9 +177,9 @@ def _joules(observation: Observation, record: UpdateRecord, sides: Two) -> tuple
     return two, (busy_j[0], busy_j[1]), (other_j[0], other_j[1])
 
 
-def work_of(observation: Observation, previous: Mapping[str, float] | None) -> dict[str, float]:
-    """Token counts that either side's time follows; ``consumed`` is what the update before generated."""
+def work_of(observation: Observation, generated: float | None) -> dict[str, float]:
+    """Token counts that either side's time follows; ``generated`` is what the consumed batch had, when known."""
     counts = dict(observation.counts)
-    if previous is not None and "generated" in previous:
-        counts["consumed"] = previous["generated"]
+    if generated is not None:
+        counts["consumed"] = generated
     return counts
