@@ -291,7 +291,7 @@ class PoolLearner:
         self.recent.load(values["recent"])
         self.past_s, self.seen = values["past_s"], values["seen"]
         self._last_update = values["last_update"]
-        self._generated = {update: tokens for update, tokens in values["generated"]}
+        self._generated = dict(values["generated"])
         self.reach, self._cusum = list(values["reach"]), list(values["cusum"])
         self._gaps_s = list(values["gaps_s"])
 

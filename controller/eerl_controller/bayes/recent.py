@@ -46,7 +46,6 @@ class Latest:
         return [
             self.sides.to_list(),
             self.setting.to_list(),
-            self.consumed,
             self.longest,
             self.age,
             list(self.accounted),
