@@ -99,18 +99,18 @@ def test_few_updates_say_nothing() -> None:
     assert guard.verdict(LOW) is None
 
 
-def test_a_failed_setting_bars_all_that_are_at_least_as_low() -> None:
-    """Lower on both sides is barred; higher on either is not, and never the governor."""
-    guard, menu = Guard(1980.0), PoolMenu([900, 1200, 1500, 1800], (1980.0, 1980.0), 1980.0, None)
+def test_a_failed_setting_bars_its_lower_clock_and_all_that_are_like_it() -> None:
+    """Training at 1200 MHz is to blame: nothing up to a fifth above it, whatever generation does."""
+    guard, menu = Guard(1980.0), PoolMenu([900, 1200, 1400, 1500, 1800], (1980.0, 1980.0), 1980.0, None)
 
     guard.fail(LOW)
 
     barred = guard.barred(menu)
     assert barred is not None
     for pair, is_barred in (
-        (Pair(1500, 1200), True),
-        (Pair(900, 900), True),
-        (Pair(1800, 900), False),
+        (LOW, True),
+        (Pair(None, 900), True),
+        (Pair(1800, 1400), True),
         (Pair(900, 1500), False),
         (GOVERNOR, False),
     ):
@@ -166,9 +166,10 @@ def test_a_run_leaves_clocks_that_make_responses_old(mode: ExecutionMode) -> Non
 
     totals = run.totals()
     assert totals is not None
+    assert totals.throughput_change > -0.02
     assert source.failed_at is not None
-    lowest = min(mhz for mhz in source.after if mhz is not None)
-    failed = [Pair(*pair) for pair in source.controller.snapshot()["strategy"]["guard"]["failed"]]
-    assert all(pair.training_mhz is not None and pair.training_mhz < 1200 for pair in failed)
-    assert lowest >= 1200 or len(failed) == 1
-    assert all(mhz is None or mhz > max(p.training_mhz or 0 for p in failed) for mhz in source.after[-100:])
+    limit_mhz = source.controller.snapshot()["strategy"]["guard"]["limits_mhz"][1]
+    assert limit_mhz > 1000
+    lowered = [mhz for mhz in source.after[-100:] if mhz is not None]
+    assert lowered
+    assert min(lowered) > limit_mhz

@@ -93,7 +93,8 @@ class Guard:
         #: What was seen under the latest settings less the governor's before it, the oldest setting first.
         self._seen: dict[Pair, Means] = {}
         self._governor: Means = [Mean() for _ in COMPARED]
-        self._failed: list[Pair] = []
+        #: No clock of generation, or of training, up to this one is chosen again, MHz.
+        self._limits = [0.0, 0.0]
 
     def add(self, pair: Pair, record: UpdateRecord) -> None:
         """One usable update under these clocks."""
@@ -146,43 +147,33 @@ class Guard:
         return None
 
     def fail(self, pair: Pair) -> None:
-        """These clocks, and all at least as low on both sides, are not chosen again."""
-        self._failed = [*(item for item in self._failed if not _covers(pair, item)), pair]
+        """The lower clock of this setting is to blame: it, all clocks like it and all lower ones are left for good."""
+        low = [math.log(self._top_mhz / (mhz or self._top_mhz)) for mhz in pair.phases]
+        axis = 0 if low[0] > low[1] else 1
+        limit = min(self._top_mhz, (pair.phases[axis] or self._top_mhz) * math.exp(LIKE))
+        self._limits[axis] = max(self._limits[axis], limit)
         self._seen = {}
 
     def barred(self, menu: PoolMenu) -> Flags | None:
         """The settings that may not be chosen; None when all may."""
-        if not self._failed:
+        if not any(self._limits):
             return None
-        found = np.zeros((len(menu.mhz[0]), len(menu.mhz[1])), dtype=bool)
-        for pair in self._failed:
-            low = [
-                np.array([mhz is not None and mhz <= clock for mhz in column])
-                if clock is not None
-                else np.ones(len(column), dtype=bool)
-                for clock, column in zip(pair.phases, menu.mhz, strict=True)
-            ]
-            found |= low[0][:, None] & low[1][None, :]
-        return found
+        low = [
+            np.array([mhz is not None and mhz <= limit for mhz in column])
+            for limit, column in zip(self._limits, menu.mhz, strict=True)
+        ]
+        return np.asarray(low[0][:, None] | low[1][None, :])
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
             "seen": [[list(pair), [mean.to_list() for mean in means]] for pair, means in self._seen.items()],
             "governor": [mean.to_list() for mean in self._governor],
-            "failed": [list(pair) for pair in self._failed],
+            "limits_mhz": list(self._limits),
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
         self._seen = {Pair(*pair): [Mean(*mean) for mean in means] for pair, means in values["seen"]}
         self._governor = [Mean(*mean) for mean in values["governor"]]
-        self._failed = [Pair(*pair) for pair in values["failed"]]
-
-
-def _covers(one: Pair, other: Pair) -> bool:
-    """Whether all that the other bars is barred by this one too."""
-    return all(
-        own is None or (clock is not None and clock <= own)
-        for own, clock in zip(one.phases, other.phases, strict=True)
-    )
+        self._limits = list(values["limits_mhz"])
