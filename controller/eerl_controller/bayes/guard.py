@@ -147,7 +147,7 @@ class Guard:
         return None
 
     def fail(self, pair: Pair) -> None:
-        """The lower clock of this setting is to blame: it, all clocks like it and all lower ones are left for good."""
+        """The lower clock of this setting is to blame: it, all that are like it and all lower ones are left."""
         low = [math.log(self._top_mhz / (mhz or self._top_mhz)) for mhz in pair.phases]
         axis = 0 if low[0] > low[1] else 1
         limit = min(self._top_mhz, (pair.phases[axis] or self._top_mhz) * math.exp(LIKE))

@@ -183,6 +183,8 @@ class PoolTable:
             + validation_s * np.expm1(worst[0])[:, None]
         )[None] + recent.rest_s * np.expm1(np.abs(self._rest))
         self.saving = self._savings()
+        own_sd, governor_sd = recent.model_sd(slow_g, slow_t), recent.model_sd(0.0, 0.0)
+        self._model_sd = np.maximum(own_sd, governor_sd)[None]
         self._variances()
 
     def _expected(self, axis: int, hope: Hope | None) -> tuple[Array, Array]:
@@ -270,7 +272,7 @@ class PoolTable:
     def _sd(self, updates: Array | float) -> Array:
         """Standard deviation in seconds of what is lost so far and in this many more updates."""
         variance = self._past[1] + updates**2 * self._variance + 2.0 * updates * self._with_past
-        model = self._learner.recent.model_sd * (self._past[0] + updates * self.lost_s)
+        model = self._model_sd * (self._past[0] + updates * self.lost_s)
         variance = variance + model**2
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 

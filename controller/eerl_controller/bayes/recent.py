@@ -20,8 +20,11 @@ from eerl_controller.records import ExecutionMode
 #: neighbouring updates share their work.
 MEMORY_UPDATES = {ExecutionMode.ASYNC_DRAINED: 20, ExecutionMode.ASYNC_INFLIGHT: 40}
 
-#: What goes on in flight is a queue in most; what this makes of a loss is known to so much of it.
-QUEUE_SD = 0.08
+#: Where both pools take about as long, or both wait for latency, a loss in flight is known to so much of it: the
+#: order of batches decides, and the queue is supposed, not seen. Where one pool decides, it is known as its pace is.
+QUEUE_SD, PACE_SD = 0.15, 0.03
+#: Pools nearer than this share are about as long; both wait when updates are longer than either pool by this share.
+NEAR, WAITING = 0.2, 0.05
 
 Slow = Callable[[Lowered], Three]
 Array = NDArray[np.float64]
@@ -78,8 +81,6 @@ class Recent:
         #: The queue at the begin of the window: as it was, and as it would have been under the governor.
         self._was, self._would = Queue.empty((BELIEFS, 1)), Queue.empty((BELIEFS, 1))
         self._fresh = False
-        #: Standard deviation of a loss for its model, as a share of it: a rendezvous is seen, a queue is supposed.
-        self.model_sd = QUEUE_SD if mode is ExecutionMode.ASYNC_INFLIGHT else 0.0
         #: Standard deviation of what the updates of the window lost, as far as it is not known how pools go together.
         self.doubted_s = 0.0
 
@@ -166,6 +167,19 @@ class Recent:
             [(g, t) for g, t, _ in slow],
             max(math.ceil(max(item.age for item in items)), 1),
         )
+
+    def model_sd(self, slow_generation: Array | float, slow_training: Array | float) -> Array:
+        """Standard deviation of a loss for how pools are supposed to go together, as a share of it."""
+        if self._mode is ExecutionMode.ASYNC_DRAINED:
+            # A rendezvous is seen.
+            return np.zeros(np.broadcast(slow_generation, slow_training).shape)
+        generation_s = self.knee.sides_s[0] * np.exp(slow_generation)
+        training_s = self.knee.sides_s[1] * np.exp(slow_training)
+        longer_s = np.maximum(generation_s, training_s)
+        apart = 1.0 - np.minimum(generation_s, training_s) / longer_s
+        waiting = self.knee.running_s(slow_generation, slow_training) / longer_s - 1.0
+        unsure = np.clip(1.0 - apart / NEAR, 0.0, 1.0) + np.clip(waiting / WAITING, 0.0, 1.0)
+        return np.asarray(np.maximum(QUEUE_SD * np.minimum(unsure, 1.0), PACE_SD))
 
     def corrected_s(self) -> float:
         """Seconds by which what was taken for lost in the window must be raised, by what is believed now of how
