@@ -37,6 +37,8 @@ from eerl_controller.work import Unusable, phase_totals, visitors
 CUSUM_DRIFT, CUSUM_LIMIT, LARGEST_SURPRISE = 0.75, 7.0, 3.0
 #: A change of this size (a log) is what an alarm makes possible: the loss that a lock must not keep.
 JUMP_SD = 0.03
+#: An update that generates more than this many times as much as another does not generate a batch like it.
+ONE_BATCH = 1.6
 #: A side that took longer than this many times what its work explains waited for something that no clock moves.
 LONGEST = 2.0
 
@@ -204,6 +206,9 @@ class PoolLearner:
         # What is as old as the oldest consumed request was generated as many updates ago.
         age = float(record.policy_age_max or 0.0)
         consumed = self._generated.get(int(record.update) - max(round(min(age, OLDEST)), 1))
+        if consumed is not None and generated and not 1.0 / ONE_BATCH <= consumed / generated <= ONE_BATCH:
+            # It was not one batch: a queue that fills generates several in an update.
+            consumed = None
         return Look(sides, work_of(observation, consumed), age)
 
     def refresh(self) -> None:
