@@ -30,7 +30,7 @@ def lived(place: World, updates: int, seed: int = 1, **settings: Any) -> tuple[C
 
 @pytest.mark.parametrize("place", [world(DRAINED), training_bound(DRAINED)], ids=["generation", "training"])
 def test_the_allowance_is_kept_and_most_of_what_can_be_saved_is(place: World) -> None:
-    """Whichever pool is the later one: within 2 % over the whole run, and near the best fixed clocks in hindsight."""
+    """Whichever pool is the later one: within 2 % over the whole run, and near the best fixed clocks."""
     _, run = lived(place, 250)
     best = best_fixed(place, draw(place, 250, 1))
 
