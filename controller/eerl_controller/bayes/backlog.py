@@ -27,7 +27,7 @@ LATENCIES: Array = np.linspace(0.0, 1.6, 33)
 #: Believed latencies are passed on as this many equally likely ones.
 BELIEFS = 6
 #: Every so many of the curve's ratios are replayed, and what lies between is drawn straight.
-STRIDE = 3
+STRIDE = 4
 #: How far a replay's total may be off: a part of a batch in so many updates, and what it does not know of.
 EDGE_SD, MODEL_SD = 0.05, 0.004
 #: A pool that waits for a smaller share of an update than this does not wait.

@@ -86,6 +86,7 @@ class Paces:
         self._events: list[list[Any]] | None = []
         self._start: list[float] = [1.0, 1.0, 1.0]
         self._readings = 0
+        self._pooled: tuple[Array, Array] | None = None
         #: Mean and variance of the seconds lost to an earlier governor's clocks.
         self._spent = (0.0, 0.0)
         # Without a rendezvous nobody knows in which update the batch was generated that is trained on.
@@ -112,7 +113,12 @@ class Paces:
 
     @property
     def bank(self) -> FilterBank:
-        """The filters; only once something is known."""
+        """The filters; only once something is known. Whoever asks for them may change them."""
+        self._pooled = None
+        return self._known
+
+    @property
+    def _known(self) -> FilterBank:
         if self._bank is None:
             raise RuntimeError("no time was read yet: a bug in the controller")
         return self._bank
@@ -120,19 +126,27 @@ class Paces:
     @property
     def noise(self) -> Three:
         """Standard deviation of an update's log seconds by part."""
-        a, b, c = (float(value) for value in self.bank.weights @ self.bank.scales)
+        a, b, c = (float(value) for value in self._known.weights @ self._known.scales)
         return a, b, c
+
+    @property
+    def pooled(self) -> tuple[Array, Array]:
+        """Mean and covariance of the state over all suppositions; worked out once until something is read."""
+        known = self._pooled or self.bank.pooled()
+        self._pooled = known
+        return known
 
     def mean_variance(self, part: int, readings: float) -> float:
         """Variance of the mean of so many readings of a part, as far as noise and its memory make it."""
-        correlation = float(self.bank.weights @ self._decay[:, Layout.common])
+        weights = self._known.weights
+        correlation = float(weights @ self._decay[:, Layout.common])
         memory = min((1.0 + correlation) / (1.0 - correlation), readings)
         return self.noise[part] ** 2 * memory / readings
 
     @property
     def lost(self) -> tuple[float, float]:
         """Mean and standard deviation of the seconds lost so far."""
-        mean, covariance = self.bank.pooled()
+        mean, covariance = self.pooled
         return float(mean[Layout.lost]), math.sqrt(max(float(covariance[Layout.lost, Layout.lost]), 0.0))
 
     def begin(self, seconds: Three, counts: Mapping[str, float]) -> None:
@@ -207,7 +221,7 @@ class Paces:
                 if name in counts and name in self._centres:
                     row[Layout.work[part].start + i] = math.log1p(counts[name]) - self._centres[name]
         rows = np.repeat(row[None, :], len(self._common), axis=0)
-        scale = self.bank.scales[:, part]
+        scale = self._known.scales[:, part]
         own = 1.0 - self._common - self._batch if part != REST else np.ones_like(self._common)
         if part != REST:
             rows[:, Layout.common] = scale * np.sqrt(self._common)
@@ -297,8 +311,8 @@ class Paces:
 
         Each has so many usable updates, after one that is not.
         """
-        at = int(self.bank.weights.argmax())
-        covariance = self.bank.covariance[at].copy()
+        at = int(self._known.weights.argmax())
+        covariance = self._known.covariance[at].copy()
         decay, walk = self._decay[at], self._walk[at]
         fresh = np.where(decay < 1.0, 1.0 - decay**2, 0.0) + walk
         index = np.arange(Layout.size)

@@ -34,7 +34,7 @@ CHANGE_UPDATES = 2.0
 #: Hopes in standard deviations, with the probability of a Gaussian between halfway points (0.5, 1.5, and beyond).
 HOPES = ((1.0, 0.242), (2.0, 0.067))
 #: Lengths of trial that a hope may take to show itself, in blocks: what one block cannot tell, some more may.
-TRIAL_BLOCKS = (1, 4, 12)
+TRIAL_BLOCKS = (1, 6)
 
 
 def choose(

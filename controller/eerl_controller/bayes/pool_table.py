@@ -151,7 +151,7 @@ class PoolTable:
     ) -> None:
         self._menu, self._learner, self._barred = menu, learner, barred
         recent, knee = learner.recent, learner.recent.knee
-        self._mean, self._covariance = learner.paces.bank.pooled()
+        self._mean, self._covariance = learner.paces.pooled
         expected = [
             self._expected(axis, hope if hope is not None and hope.axis == axis else None) for axis in (0, 1)
         ]
