@@ -25,7 +25,7 @@ class Settings:
     ``policy``
         ``eerl`` and ``paper`` search and lock; ``fixed`` holds given clocks; ``governor`` only measures.
     ``bayesian``
-        Policy ``eerl`` decides by its own model in the synchronous modes instead of the paper's search. Off until
+        Policy ``eerl`` decides by its own model instead of the paper's search. Off until
         the report's estimate has been shown to be right for its short governor blocks on the real chain.
     ``max_throughput_loss``
         Allowed loss as a fraction of governor throughput (Table 3: 2 %). 0 takes free savings only.
