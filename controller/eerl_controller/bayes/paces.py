@@ -19,9 +19,12 @@ from numpy.typing import NDArray
 from eerl_controller.bayes.curve import PIECES, SlopePrior, basis
 from eerl_controller.bayes.filter import FilterBank
 from eerl_controller.bayes.sides import GENERATION, REST, TRAINING, Lowered, Three
+from eerl_controller.bayes.warm import extract, insert
 from eerl_controller.records import ExecutionMode
 
 Array = NDArray[np.float64]
+#: Names of the sides, in their order.
+SIDES = ("generation", "training")
 #: Names, prior means and standard deviations of the elasticities of a side's work.
 Work = tuple[tuple[str, float, float], ...]
 
@@ -86,6 +89,8 @@ class Paces:
         self._events: list[list[Any]] | None = []
         self._start: list[float] = [1.0, 1.0, 1.0]
         self._readings = 0
+        #: What an earlier run knew, by side (``warm``).
+        self.prior: dict[str, Any] | None = None
         self._pooled: tuple[Array, Array] | None = None
         #: Mean and variance of the seconds lost to an earlier governor's clocks.
         self._spent = (0.0, 0.0)
@@ -176,7 +181,27 @@ class Paces:
         variance[Layout.rest] = (REST_SLOPE_SD**2, REST_SLOPE_SD**2, IDLE_SD**2)
         variance[[Layout.common, Layout.batch, *Layout.own]] = 1.0
         covariance[np.arange(Layout.size), np.arange(Layout.size)] += variance
+        if self.prior is not None:
+            for part, name in enumerate(SIDES):
+                insert(mean, covariance, self._clock_states(part), self.prior.get(name))
         self._bank = FilterBank(mean, covariance, self._decay, self._walk, np.array(NOISE))
+
+    @staticmethod
+    def _clock_states(part: int) -> list[int]:
+        """The states that say how a side answers its clock."""
+        curve = Layout.curve[part]
+        return [*range(curve.start, curve.stop), Layout.offset[part]]
+
+    def posterior(self) -> dict[str, Any]:
+        """What is known of how either side answers its clock, ready for JSON."""
+        mean, covariance = self.pooled
+        return {name: extract(mean, covariance, self._clock_states(part)) for part, name in enumerate(SIDES)}
+
+    def forget_prior(self) -> None:
+        """What an earlier run knew is not so: doubt it as much as if nothing were known."""
+        self.prior = None
+        for part in (GENERATION, TRAINING):
+            self.bank.covariance[:, Layout.curve[part], Layout.curve[part]] += SLOPES.covariance()
 
     def response_row(self, part: int, setting: Lowered) -> Array:
         """The row that maps the state to the log slowdown of a part under this setting."""
@@ -343,12 +368,14 @@ class Paces:
             "readings": self._readings,
             "paired": self._paired,
             "spent": list(self._spent),
+            "prior": self.prior,
             "events": events,
             "bank": self._bank.to_dict() if self._bank else None,
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
+        self.prior = values["prior"]
         if values["bank"] is not None:
             self._restart(values["start"], values["centres"])
             self.bank.load(values["bank"])

@@ -17,6 +17,7 @@ from eerl_controller.bayes.guard import Guard
 from eerl_controller.bayes.pool_decision import CHANGE_UPDATES, Probe, best_probe, choose, find_hope
 from eerl_controller.bayes.pool_learner import Look, PoolLearner
 from eerl_controller.bayes.pool_table import Allowance, Choice, PoolMenu, PoolTable
+from eerl_controller.bayes.warm import VERSION, fits
 from eerl_controller.clocks import GOVERNOR, Pair, idle_clock
 from eerl_controller.horizon import remaining_updates
 from eerl_controller.records import ClockGrid, ExecutionMode
@@ -384,6 +385,20 @@ class BayesPools(Stateful):
         self._held = GOVERNOR
         state = State.SEARCH if self.state is State.SEARCH else State.REMEASURE
         self._enter(state, GOVERNOR, Reason.LEARNING, word)
+
+    # -- warm start ---------------------------------------------------------------------------------------------
+
+    def posterior(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What this run knows of its clocks, for a later one with this key (``warm``); None if it knows nothing."""
+        known = self._learner.posterior()
+        return {"version": VERSION, "key": dict(key), **known} if known is not None else None
+
+    def from_posterior(self, posterior: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
+        """Start from an earlier run's posterior, before the first record; False, changing nothing, if it is unfit."""
+        if not fits(posterior, key) or self._learner.seen:
+            return False
+        self._learner.warm(posterior)
+        return True
 
     # -- words and memory --------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from eerl_controller.bayes.curve import PIECES, SlopePrior, basis
 from eerl_controller.bayes.filter import FilterBank
 from eerl_controller.bayes.sides import Lowered, Sides
+from eerl_controller.bayes.warm import extract, insert
 
 Array = NDArray[np.float64]
 
@@ -47,11 +48,25 @@ class Layout:
     size = 10 + 2 * PIECES
 
 
+#: The states that say how either pool's power answers clocks.
+CLOCK_STATES = [
+    state
+    for pool in (0, 1)
+    for state in (
+        *range(Layout.curve[pool].start, Layout.curve[pool].stop),
+        Layout.slope[pool],
+        Layout.idle[pool],
+    )
+]
+
+
 class Watts:
     """What is believed about watts."""
 
     def __init__(self) -> None:
         self._bank: FilterBank | None = None
+        #: What an earlier run knew (``warm``).
+        self.prior: dict[str, Any] | None = None
         self._decay = np.ones((1, Layout.size))
         self._decay[0, list(Layout.own)] = CORRELATION
         self._walk = np.zeros((1, Layout.size))
@@ -85,7 +100,14 @@ class Watts:
         variance[[*Layout.busy, *Layout.other]] = LEVEL_SD**2
         variance[list(Layout.own)] = 1.0
         covariance[np.arange(Layout.size), np.arange(Layout.size)] += variance
+        insert(mean, covariance, CLOCK_STATES, self.prior)
         self._bank = FilterBank(mean, covariance, self._decay, self._walk, np.array(NOISE))
+
+    def posterior(self) -> dict[str, Any] | None:
+        """What is known of how power answers clocks, ready for JSON."""
+        if self._bank is None:
+            return None
+        return extract(self._bank.mean[0], self._bank.covariance[0], CLOCK_STATES)
 
     def read(self, sides: Sides, setting: Lowered) -> None:
         """Learn from an update whose joules are known."""
@@ -139,10 +161,11 @@ class Watts:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {"bank": self._bank.to_dict() if self._bank else None}
+        return {"bank": self._bank.to_dict() if self._bank else None, "prior": self.prior}
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
+        self.prior = values["prior"]
         if values["bank"] is not None:
             self.begin((1.0, 1.0), (1.0, 1.0))
             assert self._bank is not None
