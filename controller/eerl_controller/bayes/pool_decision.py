@@ -115,6 +115,8 @@ def find_hope(
     found: tuple[float, Choice] | None = None
     for axis in (0, 1):
         beyond = float(menu.depths[axis][held[axis + 1]])
+        # A side that is the governor's now is compared with what is held.
+        compared = probe_cost if held[axis + 1] else 0.0
         for blocks in TRIAL_BLOCKS:
             trial = blocks * (block + 1.0)
             gain, most, where = 0.0, 0.0, None
@@ -130,7 +132,7 @@ def find_hope(
                 continue
             believed = table.choice(where, best.price)
             worth = (best.saving - best.price * best.loss) - (believed.saving - best.price * believed.loss)
-            net = gain - trial * max(worth, 0.0) - probe_cost
+            net = gain - trial * max(worth, 0.0) - compared
             if believed.pair != best.pair and net > least and (found is None or net > found[0]):
                 found = (net, believed)
     return found[1] if found else None

@@ -287,7 +287,7 @@ class BayesPools(Stateful):
                 best=best,
                 block=BLOCK_UPDATES,
                 probe_cost=probe.cost if probe is not None else 0.0,
-                least=2.0 * toll,
+                least=toll,
                 barred=(barred, self._guard.barred(self._coarse)),
             )
         if hope is not None and hope.pair == self.book.pair and goes_on:
