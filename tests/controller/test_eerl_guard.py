@@ -10,7 +10,7 @@ from controller.worlds import DRAINED, INFLIGHT, world
 
 from eerl_controller import Controller, ExecutionMode, Reason, Settings, UpdateRecord
 from eerl_controller.bayes.guard import LEAST_GOVERNOR, LEAST_UPDATES, Guard
-from eerl_controller.bayes.pool_table import PoolMenu
+from eerl_controller.bayes.pool_menu import PoolMenu
 from eerl_controller.clocks import GOVERNOR, Pair
 from eerl_twin import simulate
 

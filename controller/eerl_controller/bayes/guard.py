@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eerl_controller.bayes.pool_table import PoolMenu
+from eerl_controller.bayes.pool_menu import PoolMenu
 from eerl_controller.clocks import Pair
 from eerl_controller.records import UpdateRecord
 

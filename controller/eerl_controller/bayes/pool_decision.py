@@ -14,15 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eerl_controller.bayes.pool_learner import PoolLearner
-from eerl_controller.bayes.pool_table import (
-    Allowance,
-    Choice,
-    Flags,
-    Hope,
-    Index,
-    PoolMenu,
-    PoolTable,
-)
+from eerl_controller.bayes.pool_menu import Allowance, Choice, Flags, Hope, Index, PoolMenu
+from eerl_controller.bayes.pool_table import PoolTable
 from eerl_controller.clocks import Pair
 
 #: A wrong belief is noticed within a monitoring window (Table 3: 20 updates); until then it must be affordable.

@@ -20,8 +20,8 @@ from eerl_controller.records import ExecutionMode
 #: neighbouring updates share their work.
 MEMORY_UPDATES = {ExecutionMode.ASYNC_DRAINED: 20, ExecutionMode.ASYNC_INFLIGHT: 40}
 
-#: Where both pools take about as long, or both wait for latency, a loss in flight is known to so much of it: the
-#: order of batches decides, and the queue is supposed, not seen. Where one pool decides, it is known as its pace is.
+#: Where both pools take about as long, decide in turns, or both wait for latency, a loss in flight is known to so
+#: much of it: the order of batches matters, and the queue is supposed, not seen. Else it is known as a pace is.
 QUEUE_SD, PACE_SD = 0.15, 0.03
 #: Pools nearer than this share are about as long; both wait when updates are longer than either pool by this share.
 NEAR, WAITING = 0.2, 0.05
@@ -178,7 +178,11 @@ class Recent:
         longer_s = np.maximum(generation_s, training_s)
         apart = 1.0 - np.minimum(generation_s, training_s) / longer_s
         waiting = self.knee.running_s(slow_generation, slow_training) / longer_s - 1.0
-        unsure = np.clip(1.0 - apart / NEAR, 0.0, 1.0) + np.clip(waiting / WAITING, 0.0, 1.0)
+        own, other = self.knee.critical_s(slow_generation, slow_training)
+        in_turns = 4.0 * own * other / (own + other) ** 2
+        unsure = np.maximum(in_turns, np.clip(1.0 - apart / NEAR, 0.0, 1.0)) + np.clip(
+            waiting / WAITING, 0.0, 1.0
+        )
         return np.asarray(np.maximum(QUEUE_SD * np.minimum(unsure, 1.0), PACE_SD))
 
     def corrected_s(self) -> float:
