@@ -168,13 +168,11 @@ def _model(estimate: Estimate) -> list[tuple[str, str]]:
         return [
             (
                 "note",
-                f"For {outside} of {lowered} lowered updates the governor model extrapolates: their work lies "
-                f"outside the range of the {estimate.references} governor updates it is fitted on.",
+                f"For {outside} of {lowered} lowered updates the comparison extrapolates: their work lies "
+                f"outside the range of the {estimate.references} governor updates that are the reference.",
             )
         ]
-    return [
-        ("good", f"The governor model rests on {estimate.references} governor updates with similar work.")
-    ]
+    return [("good", f"The comparison rests on {estimate.references} governor updates with similar work.")]
 
 
 def _open_phases(run: Run) -> list[tuple[str, str]]:

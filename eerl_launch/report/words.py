@@ -99,7 +99,8 @@ def clocks(entry: dict[str, Any]) -> str:
 def basis(result: dict[str, Any]) -> str:
     """What the result rests on, in one paragraph."""
     words = (
-        f"Compared with a {result['reference']} ({result['governor_updates_used']} used). "
+        f"Compared with {result['reference']}; {result['governor_updates_used']} settled governor updates are the "
+        "reference. "
         f"All {result['updates_compared']} compared updates count: failed trials, confirmation, clock switches "
         "and the governor updates of the search."
     )
@@ -114,8 +115,8 @@ def basis(result: dict[str, Any]) -> str:
     if result["straggling_lowered_updates"]:
         words += (
             f" {units.count(result['straggling_lowered_updates'], 'lowered update')} took longer than work and "
-            "clocks can explain (stragglers): nothing is claimed for them. Held against the clocks, they would make "
-            f"the saving {units.plain(result['saving_with_stragglers_percent'], 1)} % and the change of "
+            "clocks can explain (stragglers): nothing is claimed for the excess. Held against the clocks, it would "
+            f"make the saving {units.plain(result['saving_with_stragglers_percent'], 1)} % and the change of "
             f"throughput {units.signed_percent(result['throughput_change_with_stragglers_percent'])}."
         )
     return words
