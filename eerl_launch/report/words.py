@@ -147,6 +147,10 @@ PHASES_NOTE = (
 )
 
 
+#: Phases whose edges may be off by more than this share of their energy are named.
+NAMED_ERROR = 0.1
+
+
 def phase_remarks(document: Document) -> list[str]:
     """Phases with runs whose energy is not known or that never ended, a sentence each."""
     found = []
@@ -157,6 +161,12 @@ def phase_remarks(document: Document) -> list[str]:
             found.append(f"{row['phase']}: the energy of {share} is not known{reason}.")
         elif row["runs"] is None and row["energy_reason"]:
             found.append(f"{row['phase']}: {row['energy_reason']}.")
+        error_j, energy_j = row["energy_error_j"], row["energy_j"]
+        if error_j and energy_j and error_j > NAMED_ERROR * energy_j:
+            found.append(
+                f"{row['phase']}: estimated, its energy is known to ± {100 * error_j / energy_j:.0f} %, as its runs "
+                "are short beside the 100 ms in which the counters are published."
+            )
         if row["runs_without_end"]:
             found.append(
                 f"{row['phase']}: {units.count(row['runs_without_end'], 'run')} never marked as ended."
