@@ -39,7 +39,7 @@ def _strategy(settings: Settings, mode: ExecutionMode, grid: ClockGrid, referenc
         waiting = (ExecutionMode.DISAGGREGATED_SYNC, ExecutionMode.ASYNC_DRAINED)
         return fixed(settings, grid, pools_wait=mode in waiting)
     synchronous = mode in (ExecutionMode.COLOCATED_SYNC, ExecutionMode.DISAGGREGATED_SYNC)
-    if settings.policy == "eerl" and settings.bayesian:
+    if settings.policy == "eerl":
         kind = BayesSync if synchronous else BayesPools
         return kind(settings.for_mode(mode), grid, references, mode)
     controlled: dict[ExecutionMode, type[Controlled]] = {

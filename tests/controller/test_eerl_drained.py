@@ -19,7 +19,7 @@ from eerl_twin.oracle import best_fixed
 
 def controller_in(place: World, **settings: Any) -> Controller:
     """A controller of a job in this world, with the model's policy."""
-    return Controller(Settings(**{"bayesian": True, **settings}), place.mode, place.grid)
+    return Controller(Settings(**settings), place.mode, place.grid)
 
 
 def lived(place: World, updates: int, seed: int = 1, **settings: Any) -> tuple[Controller, Run]:

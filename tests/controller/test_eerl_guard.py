@@ -160,7 +160,7 @@ class Stale:
 def test_a_run_leaves_clocks_that_make_responses_old(mode: ExecutionMode) -> None:
     """Below 1200 MHz training gets responses that are three versions older: such clocks fail, and do not return."""
     place = world(mode)
-    source = Stale(Controller(Settings(bayesian=True), mode, place.grid), below_mhz=1200)
+    source = Stale(Controller(Settings(), mode, place.grid), below_mhz=1200)
 
     run = simulate(place, source, 400, 1)
 

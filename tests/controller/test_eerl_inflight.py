@@ -21,7 +21,7 @@ from eerl_twin.oracle import best_fixed
 
 def controller_in(place: World, **settings: Any) -> Controller:
     """A controller of a job in this world, with the model's policy."""
-    return Controller(Settings(**{"bayesian": True, **settings}), place.mode, place.grid)
+    return Controller(Settings(**settings), place.mode, place.grid)
 
 
 @pytest.mark.parametrize("place", [world(INFLIGHT), training_bound(INFLIGHT)], ids=["generation", "training"])

@@ -21,7 +21,7 @@ PLACES = [make(mode) for mode in (DRAINED, INFLIGHT) for make in (world, trainin
 
 def lived(place: World, updates: int, seed: int = 1) -> tuple[BayesPools, Any]:
     """The strategy after a run, and the run."""
-    controller = Controller(Settings(bayesian=True), place.mode, place.grid)
+    controller = Controller(Settings(), place.mode, place.grid)
     run = simulate(place, controller, updates, seed)
     strategy = controller._strategy
     assert isinstance(strategy, BayesPools)

@@ -16,7 +16,7 @@ from eerl_controller import Controller, ExecutionMode, PhaseRecord, PoolRecord
 from eerl_controller.settings import Settings
 
 MODES = [ExecutionMode.ASYNC_DRAINED, ExecutionMode.ASYNC_INFLIGHT]
-MODEL = Settings.from_dict({**QUICK.to_dict(), "bayesian": True})
+MODEL = Settings.from_dict({**QUICK.to_dict(), "policy": "eerl"})
 
 
 def tame(rng: np.random.Generator) -> dict[str, Any]:

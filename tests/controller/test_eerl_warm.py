@@ -36,7 +36,7 @@ def run_in(
     place: World, seed: int, posterior: dict[str, Any] | None = None, updates: int = 120
 ) -> tuple[Controller, Run]:
     """A run, from a posterior if there is one."""
-    controller = Controller(Settings(bayesian=True), place.mode, place.grid)
+    controller = Controller(Settings(), place.mode, place.grid)
     if posterior is not None:
         assert strategy_of(controller).from_posterior(posterior, KEY)
     return controller, simulate(place, controller, updates, seed)
@@ -93,7 +93,7 @@ def test_another_job_starts_afresh(name: str) -> None:
     """Any part of the key that differs, or is not known: nothing is taken over."""
     posterior = learnt(training_bound(DRAINED)) if name == "gpus" else {"version": 1, "key": KEY}
     place = training_bound(DRAINED)
-    controller = Controller(Settings(bayesian=True), place.mode, place.grid)
+    controller = Controller(Settings(), place.mode, place.grid)
     before = controller.snapshot()
 
     assert not strategy_of(controller).from_posterior(posterior, {**KEY, name: "another"})

@@ -22,7 +22,7 @@ def test_it_keeps_the_limit_and_saves_more_than_the_paper(mode: ExecutionMode) -
     for seed in SEEDS:
         world = population(seed, mode, horizon=UPDATES)
         for policy in saved:
-            controller = Controller(Settings(policy=policy, bayesian=True), mode, world.grid)
+            controller = Controller(Settings(policy=policy), mode, world.grid)
             totals = simulate(world, controller, updates=UPDATES, seed=seed).totals()
             assert totals is not None
             saved[policy] += totals.energy_saving
@@ -39,7 +39,7 @@ def test_a_lasting_extra_loss_of_three_points_is_left(mode: ExecutionMode) -> No
     for seed in (600, 601, 602):
         world = without_events(population(seed, mode, horizon=UPDATES))
         world = replace(world, shifts=(Shift(150, lock_cost=0.03),))
-        controller = Controller(Settings(bayesian=True), mode, world.grid)
+        controller = Controller(Settings(), mode, world.grid)
 
         run = simulate(world, controller, updates=200, seed=seed)
 
