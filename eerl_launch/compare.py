@@ -10,8 +10,9 @@ from typing import Any
 
 from eerl_launch.evidence.comparable import check_comparable, notes
 from eerl_launch.evidence.estimator import CONFIDENCE_PERCENT, Comparison
-from eerl_launch.evidence.normalized import FIRST_POSITION, PooledModel, fit_pooled, normalized
+from eerl_launch.evidence.normalized import normalized
 from eerl_launch.evidence.paired import Stretch, compare_pairs, stretches
+from eerl_launch.evidence.pooled import FIRST_POSITION, PooledModel, fit_pooled
 from eerl_launch.evidence.predictor import evaluate_predictor
 from eerl_launch.evidence.runs import EvidenceError, RunData, load_run, same_folder
 

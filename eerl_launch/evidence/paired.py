@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from eerl_launch.evidence.estimator import GOVERNOR, Cell, Comparison, Totals, compare_settings
-from eerl_launch.evidence.normalized import FIRST_POSITION
+from eerl_launch.evidence.pooled import FIRST_POSITION
 from eerl_launch.evidence.runs import EvidenceError, RunData
 
 #: Of the updates of a stretch, the share that both runs must have measured.
