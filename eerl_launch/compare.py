@@ -180,5 +180,6 @@ def _normalized_row(
 
 
 def _spread(ratios: Sequence[float]) -> float:
-    """The farthest that a governor run lies from the pooled model, percent."""
-    return 100.0 * max(abs(ratio - 1.0) for ratio in ratios)
+    """The farthest that a governor run lies from the mean of them, percent: the noise that is left."""
+    mean = sum(ratios) / len(ratios)
+    return 100.0 * max(abs(ratio / mean - 1.0) for ratio in ratios)

@@ -127,7 +127,7 @@ def _noise(document: Mapping[str, Any]) -> list[str]:
     time = max(row["governor_time_spread_percent"] for row in rows if row["interval"] == "whole run")
     energy = max(row["governor_energy_spread_percent"] for row in rows if row["interval"] == "whole run")
     return [
-        f"Over the whole run every governor lies within {units.plain(time, 2)} % of the pooled model in time and "
+        f"Over the whole run the governors lie within {units.plain(time, 2)} % of their mean in time and "
         f"{units.plain(energy, 2)} % in energy; parentheses: {document['confidence_percent']} % intervals.",
         f"The model rests on {model['governor_updates']} governor updates and {', '.join(model['features'])}.",
     ]

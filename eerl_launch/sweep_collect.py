@@ -62,7 +62,8 @@ class _Workload:
             for folder, found in by_governor.items():
                 cells += self._block(task, governors[folder], found)
         result = self._result
-        result.rows = compare_settings(cells)
+        place = {pair: number for number, pair in enumerate(self._study.pairs)}
+        result.rows = sorted(compare_settings(cells), key=lambda row: place[row.setting])
         result.best = best_setting(result.rows, self._study.max_throughput_loss)
         return result
 

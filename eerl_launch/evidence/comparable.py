@@ -113,6 +113,11 @@ def _batches(one: RunData, other: RunData) -> str | None:
 def notes(runs: Sequence[RunData]) -> list[str]:
     """What does not forbid a comparison and should be known with it."""
     found = [f"{data.name}: {problem}" for data in runs for problem in data.problems]
+    found += [
+        f"{data.name}: its policy is {data.policy}, but no clock was ever lowered: it counts as a governor run"
+        for data in runs
+        if data.is_governor and data.policy != "governor"
+    ]
     aspects: tuple[tuple[str, Callable[[RunData], object]], ...] = (
         ("eerl versions", lambda data: (data.run.start.get("versions") or {}).get("eerl")),
         ("frameworks", lambda data: data.run.trainer.get("framework")),

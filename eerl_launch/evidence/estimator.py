@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 #: Of every interval here, in percent.
 CONFIDENCE_PERCENT = 95
@@ -23,6 +23,11 @@ _TAIL = 0.5 + CONFIDENCE_PERCENT / 200.0
 Setting = tuple[int | None, int | None]
 #: Generation and training clock in MHz, None being the governor.
 GOVERNOR: Setting = (None, None)
+
+
+def student_t(freedom: float) -> float:
+    """How many standard errors half a 95 % interval is, for so many degrees of freedom."""
+    return float(stdtrit(freedom, _TAIL))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +189,7 @@ def _noise(cells: Sequence[Cell], name: str) -> float | None:
     if freedom < 1:
         return None
     residuals = values - design @ solution
-    return math.sqrt(float(residuals @ residuals) / freedom) * float(student.ppf(_TAIL, freedom))
+    return math.sqrt(float(residuals @ residuals) / freedom) * student_t(freedom)
 
 
 def _reward_delta(pairs: Sequence[tuple[Cell, Cell]]) -> float | None:

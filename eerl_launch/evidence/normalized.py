@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
 
-from eerl_launch.evidence.estimator import Ratio
+from eerl_launch.evidence.estimator import Ratio, student_t
 from eerl_launch.evidence.pooled import FIRST_POSITION, UNITS, Array, PooledModel, with_previous
 from eerl_launch.evidence.runs import EvidenceError
 
@@ -124,4 +123,4 @@ def _half_width(noise: Sequence[tuple[float, int]], governor_ratios: Sequence[fl
     if total == 0.0:
         return 0.0
     freedom = total**2 / sum(variance**2 / free for variance, free in variances)
-    return math.sqrt(total) * float(student.ppf(0.975, freedom))
+    return math.sqrt(total) * student_t(freedom)

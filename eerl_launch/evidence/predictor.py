@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PAST = 15
 AHEAD = 3
+#: Of a long run so many blocks, evenly spread, tell the same median in a fraction of the time.
+MOST_BLOCKS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ def forward_test(records: Sequence[UpdateRecord], mode: ExecutionMode) -> pd.Dat
 
     usable = [item for item in records if unusable_reason(item) is None and item.energy_j is not None]
     rows = []
-    for first in range(PAST, len(usable) - AHEAD + 1, AHEAD):
+    firsts = range(PAST, len(usable) - AHEAD + 1, AHEAD)
+    for first in firsts[:: -(-len(firsts) // MOST_BLOCKS) or 1]:
         past, ahead = usable[first - PAST : first], usable[first : first + AHEAD]
         model = GovernorModel.fit(past, mode)
         tokens, seconds, joules = _sums(ahead)
