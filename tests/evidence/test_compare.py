@@ -315,16 +315,13 @@ def test_a_stretch_that_was_hardly_measured(folders: dict[str, Path]) -> None:
     assert before["reason"] in render_text(document)
 
 
-def test_a_controller_that_never_locked(tmp_path: Path) -> None:
+def test_a_controller_that_never_locked(folders: dict[str, Path]) -> None:
     """Without a lock there is the whole run, and no before and after."""
-    world = quiet(preset("qwen-disagg").world)
-    source = Controller(Settings(policy="paper"), world.mode, world.grid)
-    folders = [
-        write_run(tmp_path / "c", simulate(world, source, 30, 1), "paper"),
-        write_run(tmp_path / "g", simulate(world, FixedPlan(), 30, 1), "governor"),
-    ]
 
-    document = compare(folders)
+    def early(event: Event) -> Event | None:
+        return None if event["ev"] == "update" and event["index"] >= 40 else event
+
+    document = compare([edit(folders["controller"], early), folders["governor"]])
 
     assert [item["interval"] for item in document["paired"]] == ["whole run"]
     assert document["runs"][0]["locked_at_update"] is None
