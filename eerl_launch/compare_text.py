@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from eerl_launch.errors import OptionError
+from eerl_launch.evidence.figures import prediction_errors
 from eerl_launch.report import units
 
 CSV_COLUMNS = (
@@ -147,3 +150,17 @@ def _predictor(found: Mapping[str, Any] | None) -> list[str]:
     ]
     blocks = f"{units.count(found['blocks'], 'block')} of {units.count(found['runs'], 'governor run')}"
     return ["", f"Foretelling the governor (appendix B), medians over {blocks}", *aligned(head, rows)]
+
+
+def write_picture(document: Mapping[str, Any], path: Path) -> None:
+    """Figure 3 of the governor runs. Raises :class:`OptionError` when they are too short for it."""
+    if document["predictor"] is None:
+        raise OptionError(f"--picture {path}: a governor run needs 18 usable updates for it")
+    simulated = " (SIMULATED GPUs)" if document["simulated"] else ""
+    try:
+        path.write_text(
+            prediction_errors(document["configuration"]["words"] + simulated, document["predictor"]),
+            encoding="utf-8",
+        )
+    except OSError as error:
+        raise OptionError(f"--picture {path}: cannot be written ({error.strerror})") from error

@@ -114,7 +114,8 @@ def replay(folder: Path, policy_file: Path | None, as_json: bool) -> None:
 @click.option(
     "--format", "form", type=click.Choice(("text", "json", "csv")), default="text", show_default=True
 )
-def compare(folders: tuple[Path, ...], form: str) -> None:
+@click.option("--picture", type=click.Path(path_type=Path), help="Write the predictor's errors as SVG there.")
+def compare(folders: tuple[Path, ...], form: str, picture: Path | None) -> None:
     """Compare controller runs with governor runs of the same job.
 
     A controller run is paired with the first governor run named after it; two or more governor runs also give
@@ -128,6 +129,10 @@ def compare(folders: tuple[Path, ...], form: str) -> None:
         click.echo(json.dumps(document, indent=1, allow_nan=False))
     else:
         click.echo(render_csv(document) if form == "csv" else render_text(document), nl=False)
+    if picture is not None:
+        from eerl_launch.compare_text import write_picture
+
+        write_picture(document, picture)
 
 
 @eerl.command()

@@ -6,7 +6,7 @@ alone. Ticks are those of the report's charts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -14,10 +14,10 @@ from eerl_launch.report import units
 from eerl_launch.report.charts import LETTER_PX, tick_text, ticks
 
 _STYLE = (
-    "text{font:12px sans-serif;fill:#222}.head{font-weight:bold}.small{fill:#555;font-size:11px}"
+    "text{font:12px sans-serif;fill:#222}.head{font-weight:bold;paint-order:stroke;stroke:#fff;stroke-width:4px}"
+    ".small{fill:#555;font-size:11px}"
     ".grid{stroke:#ddd}.zero{stroke:#222}.whisker{stroke:#222;stroke-width:1.5}"
     ".throughput{fill:#0072b2}.power{fill:#e69f00}.energy{fill:#009e73}"
-    ".constant{fill:#999}.token-work{fill:#0072b2}"
 )
 _ROW_PX, _BAR_PX, _GROUP_PX, _TOP_PX, _COLUMN_PX, _GAP_PX = 24.0, 13.0, 26.0, 34.0, 230.0, 26.0
 #: Room for a bar's number.
@@ -35,10 +35,15 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the picture; ``css`` is the colour class of its bars."""
+    """A column of the picture; ``css`` is the colour class of its bars, ``signed`` whether they are changes."""
 
     title: str
     css: str
+    signed: bool = True
+
+    def words(self, value: float | None) -> str:
+        """A number of this column."""
+        return units.signed(value, 1) if self.signed else units.plain(value, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ def bars(
     title: str, columns: Sequence[Column], groups: Sequence[tuple[str, Sequence[Row]]], note: str = ""
 ) -> str:
     """The picture as an SVG document; ``groups`` are headings with their rows."""
-    names = [row.name for _, rows in groups for row in rows] + [head for head, _ in groups]
+    names = [row.name for _, rows in groups for row in rows]
     left = 16.0 + LETTER_PX * 1.15 * max((len(name) for name in names), default=4)
     width = left + len(columns) * (_COLUMN_PX + _GAP_PX)
     height = (
@@ -130,26 +135,26 @@ def _bars(
         for row in rows:
             bar = row.bars[place]
             if bar is not None:
-                found.append(_bar(scale, column.css, bar, at + (_ROW_PX - _BAR_PX) / 2 - 2, row.name))
+                found.append(_bar(scale, column, bar, at + (_ROW_PX - _BAR_PX) / 2 - 2, row.name))
             at += _ROW_PX
     return found
 
 
-def _bar(scale: _Scale, css: str, bar: Bar, top: float, name: str) -> str:
+def _bar(scale: _Scale, column: Column, bar: Bar, top: float, name: str) -> str:
     zero, end = scale.x(0.0), scale.x(bar.value)
     middle = top + _BAR_PX / 2
     limits = [end] if bar.low is None or bar.high is None else [end, scale.x(bar.low), scale.x(bar.high)]
     negative = bar.value < 0
     edge = min(*limits, zero) - 5 if negative else max(*limits, zero) + 5
-    words = units.signed(bar.value, 1)
+    words = column.words(bar.value)
     whisker = ""
     if len(limits) > 1:
         whisker = f'<path class="whisker" d="M{limits[1]:.1f} {middle:.1f}H{limits[2]:.1f}"/>'
-        words_long = f"{words} ({units.signed(bar.low, 1)} to {units.signed(bar.high, 1)}) %"
+        words_long = f"{words} ({column.words(bar.low)} to {column.words(bar.high)}) %"
     else:
         words_long = f"{words} %"
     return (
-        f'<rect class="{css}" x="{min(zero, end):.1f}" y="{top:.1f}" width="{abs(end - zero):.1f}" '
+        f'<rect class="{column.css}" x="{min(zero, end):.1f}" y="{top:.1f}" width="{abs(end - zero):.1f}" '
         f'height="{_BAR_PX}"><title>{escape(name)}: {escape(words_long)}</title></rect>{whisker}'
         f'<text class="small" x="{edge:.1f}" y="{middle + 4:.1f}" '
         f'text-anchor="{"end" if negative else "start"}">{words}</text>'
@@ -162,3 +167,27 @@ CHANGES = (
     Column("mean GPU power", "power"),
     Column("energy / valid token", "energy"),
 )
+
+
+#: Figure 3's columns.
+ERRORS = (
+    Column("throughput error", "throughput", signed=False),
+    Column("energy error", "energy", signed=False),
+)
+
+
+def prediction_errors(configuration: str, found: Mapping[str, float]) -> str:
+    """Figure 3 for one configuration, from the fields of the predictor's errors."""
+    rows = [
+        Row(
+            words,
+            tuple(Bar(found[f"{quantity}_{key}_percent"]) for quantity in ("throughput", "energy")),
+        )
+        for words, key in (("constant", "constant"), ("token work", "token_work"))
+    ]
+    return bars(
+        "Median absolute error in foretelling the governor",
+        ERRORS,
+        [(configuration, rows)],
+        f"{found['blocks']:.0f} blocks of three later updates, {found['runs']:.0f} governor runs; lower is better.",
+    )

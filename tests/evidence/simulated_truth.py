@@ -44,6 +44,12 @@ def update_totals(
     training_s = work.TRAINING_TOKEN_S * rollout.valid_tokens / gpus
     run("training", slow * training_s * rng.lognormvariate(0, 0.004), training_mhz)
     run("generation", 1.2, training_mhz, 0.3)
+    rng.gauss(0, 0.02)  # the reward
+    if update % 25 == 24:
+        for seconds, load in work.decode_pieces(work.draw_rollout(rng, update / updates, gpus), 0.5):
+            run("generation", seconds, generation_mhz, load)
+    if update % 50 == 49:
+        run("idle", 5.0, generation_mhz, 0.0)
     return elapsed_s, energy_j, rollout.valid_tokens
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import socket
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,22 @@ def test_text_json_and_csv_say_the_same(folders: dict[str, Path]) -> None:
     assert float(table[0]["energy_saving_percent"]) == saving
     assert f"{saving:+.2f}" in text.output
     assert "SIMULATED" in text.output
+
+
+def test_the_predictors_picture(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Figure 3 is a well-formed SVG with both references for both quantities; it cannot be had of nothing."""
+    picture = tmp_path / "figure.svg"
+    names = [str(folders["governor"]), str(folders["other"])]
+
+    done = CliRunner().invoke(eerl, ["compare", *names, "--picture", str(picture)])
+
+    assert done.exit_code == 0, done.output
+    root = ElementTree.parse(picture).getroot()
+    texts = ["".join(item.itertext()) for item in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert sum(text.startswith("constant:") for text in texts) == 2
+    assert sum(text.startswith("token work:") for text in texts) == 2
+    elsewhere = CliRunner().invoke(eerl, ["compare", *names, "--picture", str(tmp_path / "no" / "x.svg")])
+    assert elsewhere.exit_code == 2 and "cannot be written" in elsewhere.output
 
 
 def test_governor_runs_alone(folders: dict[str, Path]) -> None:
