@@ -159,4 +159,6 @@ def _clocks_fault(setting: Setting, window: pd.DataFrame) -> str | None:
         if wrong.mean() > 1.0 - LEAST_SHARE:
             asked = "the governor" if mhz is None else f"{mhz} MHz"
             return f"{column.split('_')[0]} did not run at {asked} (could clocks be set? see `eerl doctor`)"
+    if window["not_honoured"].mean() > 1.0 - LEAST_SHARE:
+        return "its clocks were asked for and not honoured (see its report)"
     return None

@@ -6,6 +6,7 @@ Positions count from 1 in the order of the ledger: the trainer's own labels may 
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ from eerl_launch.report.works import read_record
 #: An update whose begin, end and duration disagree by more than this has lived through a step of a clock.
 TIME_SLACK = 0.01
 TIME_SLACK_S = 0.05
+#: A ledger that has not grown for so long is of a session that is gone.
+SILENT_S = 120.0
 #: A record's phases by what their work is counted in (appendix E); what is in neither is the rest.
 PARTS = {"generation": ("generation",), "training": ("training", "logprob", "critic")}
 
@@ -97,10 +100,10 @@ def load_run(folder: Path) -> RunData:
 
 
 def _going(folder: Path) -> bool:
-    """Whether the session of a ledger without an end still answers.
+    """Whether the session of a ledger without an end is at work.
 
-    Its note of where it listens goes with it. Killed with -9 it leaves the note; then its socket, where this
-    machine can see it, refuses.
+    Its note of where it listens goes with it. Killed with -9 it leaves the note: then its socket refuses, and
+    where this machine cannot see the socket, the ledger no longer grows (a running session writes every 10 s).
     """
     from eerl_launch.control import NOTE_NAME, ControlError, ask
 
@@ -109,7 +112,9 @@ def _going(folder: Path) -> bool:
     try:
         ask(folder, "status")
     except ControlError as error:
-        return "is on node" in str(error)
+        if "is on node" not in str(error):
+            return False
+        return time.time() - (folder / FILE_NAME).stat().st_mtime < SILENT_S
     return True
 
 
@@ -149,6 +154,7 @@ def _row(row: UpdateRow, reason: str | None) -> dict[str, Any]:
         "label": row.update,
         **counts,
         **_parts(row),
+        "not_honoured": "not_honoured" in row.flags,
         "state": row.state,
         "usable": reason is None,
         "reason": reason,

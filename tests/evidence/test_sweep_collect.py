@@ -150,6 +150,13 @@ def unset(event: Event) -> Event:
     return event
 
 
+def not_honoured(event: Event) -> Event:
+    """Somebody else set the clocks."""
+    if event["ev"] == "update":
+        event["record"]["flags"] = ["not_honoured"]
+    return event
+
+
 def no_tokens(event: Event) -> Event:
     """A trainer without counts."""
     if event["ev"] == "update":
@@ -180,6 +187,7 @@ def other_gpus(event: Event) -> Event:
     ("change", "words"),
     [
         (unset, "generation did not run at 1500 MHz"),
+        (not_honoured, "not honoured"),
         (no_tokens, "without valid training tokens"),
         (no_energy, "without measured energy"),
         (short, "it has 20 updates, 25 are measured"),
