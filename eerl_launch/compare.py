@@ -34,6 +34,7 @@ def compare(folders: Sequence[Path]) -> Document:
         if same_folder(one, other):
             raise EvidenceError(f"{other}: given twice")
     runs = [load_run(folder) for folder in folders]
+    _tell_apart(runs)
     governors = [data for data in runs if data.is_governor]
     controlled = [data for data in runs if not data.is_governor]
     if not governors:
@@ -69,6 +70,14 @@ def compare(folders: Sequence[Path]) -> Document:
     errors = evaluate_predictor(governors)
     document["predictor"] = None if errors is None else asdict(errors)
     return document
+
+
+def _tell_apart(runs: Sequence[RunData]) -> None:
+    """Runs whose folders are named alike are called by their paths."""
+    names = [data.name for data in runs]
+    for data in runs:
+        if names.count(data.name) > 1:
+            data.name = str(data.folder)
 
 
 def _head(data: RunData) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +9,8 @@ from pathlib import Path
 from eerl_launch.errors import OptionError
 from eerl_launch.sweep_plan import GOVERNOR, Task, cell_folder, left, ordered, policy_text, tasks
 from eerl_launch.sweep_run import cell_argv, run_tasks
-from eerl_launch.sweep_study import Study, read_study, setting_name
-from eerl_launch.sweep_submit import SCRIPT, STUDY, script_text, submit
+from eerl_launch.sweep_study import Study, read_study, setting_name, study_text
+from eerl_launch.sweep_submit import SCRIPT, STUDY, refuse_while_queued, script_text, submit
 
 Say = Callable[[str], None]
 
@@ -66,6 +65,7 @@ class Sweep:
         if not unfinished:
             say(f"nothing is left to run; tables: eerl sweep {self.file} --out {self.out} --collect")
             return
+        refuse_while_queued(self.out)
         self._keep_study()
         job = submit(self.study, self.out, unfinished)
         say(f"submitted {len(unfinished)} of {len(self.tasks)} allocations as job array {job}")
@@ -98,17 +98,35 @@ class Sweep:
         return 0 if any(result.rows for result in results) else 1
 
     def _keep_study(self) -> None:
-        """The study beside its runs: the job's tasks read it there, whatever becomes of the file."""
+        """The study beside its runs, as resolved: tasks read it there, whatever becomes of the file.
+
+        A study may grow, by seeds, pairs or workloads. What changes the runs that are there needs another folder.
+        """
         self.out.mkdir(parents=True, exist_ok=True)
         kept = self.out / STUDY
-        if kept.exists() and self.file.exists() and kept.samefile(self.file):
-            return
-        if kept.exists() and tasks(read_study(kept)) != self.tasks:
-            raise OptionError(
-                f"{self.out} holds runs of a study with other workloads, pairs or seeds ({kept}); choose another "
-                f"--out, or delete it"
-            )
-        shutil.copyfile(self.file, kept)
+        if kept.exists():
+            changed = _changed(read_study(kept), self.study)
+            if changed:
+                raise OptionError(
+                    f"{self.out} holds runs of a study with another {' and '.join(changed)} ({kept}); choose "
+                    f"another --out, or delete it"
+                )
+        kept.write_text(study_text(self.study), encoding="utf-8")
+
+
+def _changed(kept: Study, new: Study) -> list[str]:
+    """What differs between two studies that their runs depend on."""
+    found = [
+        f"command of {name}"
+        for name in kept.workloads
+        if name in new.workloads and kept.workloads[name] != new.workloads[name]
+    ]
+    keys = ("mode", "idle_mhz", "simulate", "last_update")
+    return found + [
+        "end of updates" if key == "last_update" else key
+        for key in keys
+        if getattr(kept, key) != getattr(new, key)
+    ]
 
 
 def _joined(words: Sequence[str]) -> str:

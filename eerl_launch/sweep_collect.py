@@ -14,7 +14,8 @@ from eerl_launch.evidence.estimator import GOVERNOR, Cell, Comparison, best_sett
 from eerl_launch.evidence.paired import LEAST_SHARE, totals
 from eerl_launch.evidence.runs import RunData, load_run
 from eerl_launch.sweep_plan import CellNote, Task, left, matched, notes_of, tasks
-from eerl_launch.sweep_study import Setting, Study, setting_name
+from eerl_launch.sweep_study import Study, setting_name
+from eerl_launch.sweep_values import Setting
 
 #: A lock is snapped to a supported clock; tables have steps of 15 MHz at most.
 SNAP_MHZ = 15.0

@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 
 from eerl_launch.ledger import FILE_NAME
-from eerl_launch.sweep_study import Setting, Study, setting_name
+from eerl_launch.sweep_study import Study, setting_name
+from eerl_launch.sweep_values import Setting
 
 GOVERNOR: Setting = (None, None)
 CELL_NOTE = "cell.json"

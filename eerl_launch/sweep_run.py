@@ -16,7 +16,8 @@ from pathlib import Path
 from types import FrameType
 
 from eerl_launch.sweep_plan import CELL_NOTE, Task, cell_folder, policy_text, to_run
-from eerl_launch.sweep_study import Setting, Study, setting_name
+from eerl_launch.sweep_study import Study, setting_name
+from eerl_launch.sweep_values import Setting
 from eerl_launch.telling import say
 
 #: The launcher of this very eerl, whatever PATH the job has.

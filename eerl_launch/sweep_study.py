@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,17 +12,14 @@ from typing import Any
 import yaml
 
 from eerl_launch import policy_values as values
+from eerl_launch import sweep_values as read
 from eerl_launch.errors import EerlError
 from eerl_launch.policy_values import MODES, NULLS, BadValueError, seen
+from eerl_launch.sweep_values import Setting
 from eerl_launch.yaml_file import compose_file
 
-MAX_CLOCK_MHZ = values.MAX_CLOCK_MHZ
 #: Words of a command that are replaced, in braces.
 PLACEHOLDERS = ("seed", "updates", "repetition", "workload")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_OPTION = re.compile(r"[a-z][a-z-]{1,40}")
-
-Setting = tuple[int | None, int | None]
 
 
 class StudyError(EerlError):
@@ -79,6 +75,28 @@ def setting_name(setting: Setting) -> str:
     return "/".join("governor" if mhz is None else str(mhz) for mhz in setting)
 
 
+def study_text(study: Study) -> str:
+    """The study as a file that :func:`read_study` reads back as the same."""
+    plain = {
+        "name": study.name,
+        "workloads": {name: list(words) for name, words in study.workloads.items()},
+        "pairs": [setting_name(pair) for pair in study.pairs],
+        "seeds": list(study.seeds),
+        "repetitions": study.repetitions,
+        "updates": f"{study.first_update}-{study.last_update}",
+        "mode": study.mode,
+        "idle_mhz": study.idle_mhz,
+        "max_throughput_loss": study.max_throughput_loss,
+        "pairs_per_allocation": study.pairs_per_allocation or "all",
+        "array_limit": study.array_limit or "all",
+        "setup": study.setup,
+        "sbatch": {name: True if value is None else value for name, value in study.sbatch.items()},
+    }
+    if study.simulate:
+        plain |= {"simulate": study.simulate, "time_scale": study.time_scale}
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+
+
 def read_study(path: Path) -> Study:
     """The study in ``path``; :class:`StudyError` lists every fault, one a line."""
     node = compose_file(path, "study file", StudyError)
@@ -125,131 +143,25 @@ def _study(path: Path, found: dict[str, Any]) -> Study:
     updates = found.pop("updates", None)
     if updates is not None:
         found["first_update"], found["last_update"] = updates
-    fallback = re.sub(r"[^A-Za-z0-9._-]", "-", path.stem) or "study"
+    fallback = re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).strip("._-")[:64] or "study"
     return Study(name=found.pop("name", None) or fallback, workloads=workloads, **found)
 
 
-def _scalar(node: yaml.Node) -> str | None:
-    return str(node.value) if isinstance(node, yaml.ScalarNode) else None
-
-
-def _name(node: yaml.Node) -> str:
-    text = _scalar(node) or ""
-    if not _NAME.fullmatch(text):
-        raise BadValueError("a name of letters, digits, dots, dashes and underscores")
-    return text
-
-
-def _command(node: yaml.Node) -> tuple[str, ...]:
-    allowed = "a command as one line, or as a list of words; no shell reads it (write bash -c '…' for one)"
-    try:
-        if isinstance(node, yaml.SequenceNode) and all(_scalar(item) is not None for item in node.value):
-            words = [_scalar(item) or "" for item in node.value]
-        else:
-            words = shlex.split(_scalar(node) or "")
-    except ValueError as error:
-        raise BadValueError(f"{allowed} ({error})") from error
-    if not words:
-        raise BadValueError(allowed)
-    return tuple(words)
-
-
-def _workloads(node: yaml.Node) -> dict[str, tuple[str, ...]]:
-    if not isinstance(node, yaml.MappingNode) or not node.value:
-        raise BadValueError("a mapping from a workload's name to its command")
-    found: dict[str, tuple[str, ...]] = {}
-    for key, value in node.value:
-        name = _name(key)
-        if name in found:
-            raise BadValueError("each name once", key)
-        found[name] = _command(value)
-    return found
-
-
-def _pair(node: yaml.Node) -> Setting:
-    allowed = "a pair such as 1800/1500, governor/1200 or 1650/governor, in whole MHz"
-    words = (_scalar(node) or "").split("/")
-    if len(words) != 2 or words == ["governor", "governor"]:
-        raise BadValueError(allowed, node)
-    clocks: list[int | None] = []
-    for word in words:
-        if word == "governor":
-            clocks.append(None)
-        elif re.fullmatch(r"[1-9]\d{0,4}", word) and int(word) <= MAX_CLOCK_MHZ:
-            clocks.append(int(word))
-        else:
-            raise BadValueError(allowed, node)
-    return clocks[0], clocks[1]
-
-
-def _listed(item: Callable[[yaml.Node], Any], allowed: str) -> Callable[[yaml.Node], tuple[Any, ...]]:
-    def parse(node: yaml.Node) -> tuple[Any, ...]:
-        if not isinstance(node, yaml.SequenceNode) or not node.value:
-            raise BadValueError(allowed)
-        found = [item(entry) for entry in node.value]
-        if len(set(found)) < len(found):
-            raise BadValueError(f"{allowed}, each once")
-        return tuple(found)
-
-    return parse
-
-
-def _seed(node: yaml.Node) -> int:
-    text = _scalar(node) or ""
-    if not re.fullmatch(r"0|[1-9]\d{0,9}", text):
-        raise BadValueError("whole numbers of 0 or more", node)
-    return int(text)
-
-
-def _updates(node: yaml.Node) -> tuple[int, int]:
-    allowed = (
-        "a range such as 5-25, counted from 1, both ends measured; the first is 2 or more (1 is warm-up)"
-    )
-    match = re.fullmatch(r"(\d{1,6})-(\d{1,6})", _scalar(node) or "")
-    if match is None or not 2 <= int(match[1]) < int(match[2]):
-        raise BadValueError(allowed)
-    return int(match[1]), int(match[2])
-
-
-def _sbatch(node: yaml.Node) -> dict[str, str | None]:
-    allowed = "options of sbatch without dashes, such as nodes: 4, time: '04:00:00', eerl: true"
-    if not isinstance(node, yaml.MappingNode):
-        raise BadValueError(allowed)
-    found: dict[str, str | None] = {}
-    for key, value in node.value:
-        name, text = _scalar(key) or "", _scalar(value)
-        if not _OPTION.fullmatch(name) or text is None or not text.isprintable():
-            raise BadValueError(allowed, key)
-        if name in ("array", "output", "error", "wrap", "parsable"):
-            raise BadValueError(f"{allowed}; {name} is the sweep's own", key)
-        if value.tag.endswith(":bool") and text.lower() == "false":
-            continue
-        found[name] = None if value.tag.endswith(":bool") else text
-    return found
-
-
-def _text(node: yaml.Node) -> str:
-    text = _scalar(node)
-    if text is None:
-        raise BadValueError("shell lines for the job script, before the runs")
-    return text
-
-
 _SCHEMA: Mapping[str, Callable[[yaml.Node], Any]] = {
-    "name": _name,
-    "command": _command,
-    "workloads": _workloads,
-    "pairs": _listed(_pair, "a list of clock pairs such as [1800/1500, governor/1200]"),
-    "seeds": _listed(_seed, "a list of whole numbers such as [1, 2, 3, 4]"),
+    "name": read.name,
+    "command": read.command,
+    "workloads": read.workloads,
+    "pairs": read.listed(read.pair, "a list of clock pairs such as [1800/1500, governor/1200]"),
+    "seeds": read.listed(read.seed, "a list of whole numbers such as [1, 2, 3, 4]"),
     "repetitions": values.whole("a whole number from 1 to 100", 1, 100, ()),
-    "updates": _updates,
+    "updates": read.updates,
     "mode": values.choice(*MODES),
     "idle_mhz": values.clock(*NULLS),
     "max_throughput_loss": values.loss,
     "pairs_per_allocation": values.whole("all, or a whole number from 1 to 1000", 1, 1000, ("all",)),
-    "simulate": _text,
+    "simulate": read.text,
     "time_scale": values.real("a number of 1 or more", 1.0),
     "array_limit": values.whole("a whole number of tasks at once", 1, 10_000, ("all",)),
-    "setup": _text,
-    "sbatch": _sbatch,
+    "setup": read.text,
+    "sbatch": read.sbatch,
 }

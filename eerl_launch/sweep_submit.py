@@ -16,6 +16,8 @@ from eerl_launch.sweep_study import Study
 
 SCRIPT = "array.sbatch"
 STUDY = "study.yaml"
+#: Holds the job id of the last array.
+JOB = "array.job"
 
 
 class SubmitError(EerlError):
@@ -59,7 +61,7 @@ def _quoted(option: str) -> str:
 
 
 def submit(study: Study, out: Path, unfinished: Sequence[Task]) -> str:
-    """Write the script, submit it, and give the array's job id back."""
+    """Write the script, submit it, and give the array's job id back. Raises :class:`SubmitError`."""
     if shutil.which("sbatch") is None:
         raise SubmitError(
             "sbatch is not on the PATH: submit from a login node, or use --local to run it here"
@@ -69,4 +71,21 @@ def submit(study: Study, out: Path, unfinished: Sequence[Task]) -> str:
     done = subprocess.run(["sbatch", "--parsable", str(out / SCRIPT)], capture_output=True, text=True)
     if done.returncode != 0:
         raise SubmitError(f"sbatch refused {out / SCRIPT}: {done.stderr.strip()}")
-    return done.stdout.strip().split(";")[0]
+    job = done.stdout.strip().split(";")[0]
+    (out / JOB).write_text(f"{job}\n")
+    return job
+
+
+def refuse_while_queued(out: Path) -> None:
+    """Raise :class:`SubmitError` while an array of this study waits or runs: its runs would be made twice."""
+    try:
+        job = (out / JOB).read_text().strip()
+    except OSError:
+        return
+    if shutil.which("squeue") is None:
+        return
+    found = subprocess.run(["squeue", "--noheader", "--jobs", job], capture_output=True, text=True)
+    if found.returncode == 0 and found.stdout.strip():
+        raise SubmitError(
+            f"job array {job} of this study is still in the queue: wait for its end, or `scancel {job}`"
+        )

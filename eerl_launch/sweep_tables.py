@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,23 +101,31 @@ def render_text(study: Study, results: Sequence[WorkloadResult]) -> str:
         if result.simulated:
             lines.append(f"SIMULATED GPUs ({result.simulated}): no number here is of real hardware")
         if part["rows"]:
-            lines += aligned(
-                ("gen/train MHz", "throughput %", "energy saving %", "power %", "seeds"),
-                [
-                    (
-                        setting_name(item.setting) + (" *" if row["best"] else ""),
-                        change(row, "throughput_change"),
-                        change(row, "energy_saving"),
-                        change(row, "power_change"),
-                        str(item.seeds),
-                    )
-                    for item, row in zip(result.rows, part["rows"], strict=True)
-                ],
-            )
+            lines += _table(result, part["rows"])
         lines += [_best_words(study, result)]
         lines += [f"not counted: {text}" for text in result.left_out]
         lines += [f"missing: {text}" for text in result.missing]
     return "\n".join(lines) + "\n"
+
+
+def _table(result: WorkloadResult, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line per setting; in the asynchronous modes, where clocks may change what is learnt from, with reward."""
+    asynchronous = result.configuration.startswith("async")
+    head = ["gen/train MHz", "throughput %", "energy saving %", "power %", "seeds"]
+    cells = [
+        [
+            setting_name(item.setting) + (" *" if row["best"] else ""),
+            change(row, "throughput_change"),
+            change(row, "energy_saving"),
+            change(row, "power_change"),
+            str(item.seeds),
+            units.signed(item.reward_delta, 4),
+        ]
+        for item, row in zip(result.rows, rows, strict=True)
+    ]
+    if asynchronous:
+        return aligned([*head, "reward change"], cells)
+    return aligned(head, [line[:-1] for line in cells])
 
 
 def _best_words(study: Study, result: WorkloadResult) -> str:

@@ -36,17 +36,16 @@ class EvidenceError(EerlError):
 
 @dataclass(slots=True)
 class RunData:
-    """A run: ``frame`` has a row per position, unknown as NaN; ``problems`` are worth a line each."""
+    """A run: ``frame`` has a row per position, unknown as NaN; ``problems`` are worth a line each.
+
+    ``name`` is what it is called in tables.
+    """
 
     folder: Path
     run: Run
     frame: pd.DataFrame
+    name: str
     problems: list[str] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        """What the run is called in tables: its folder."""
-        return self.folder.name or str(self.folder)
 
     @property
     def policy(self) -> str:
@@ -96,7 +95,7 @@ def load_run(folder: Path) -> RunData:
         rows.append(_row(row, reason))
     problems += [f"{count} updates left out: {reason}" for reason, count in left_out.most_common()]
     frame = pd.DataFrame(rows, index=pd.RangeIndex(1, len(rows) + 1, name="position"))
-    return RunData(where, run, frame, problems)
+    return RunData(where, run, frame, where.name or str(where), problems)
 
 
 def _going(folder: Path) -> bool:

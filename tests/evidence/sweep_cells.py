@@ -10,7 +10,7 @@ from typing import Any
 from evidence.twin_ledgers import write_run
 
 from eerl_launch.sweep_plan import CELL_NOTE, GOVERNOR, Task, cell_folder
-from eerl_launch.sweep_study import Setting
+from eerl_launch.sweep_values import Setting
 from eerl_twin import FixedPlan, Run, World, simulate
 
 

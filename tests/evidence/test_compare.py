@@ -221,6 +221,18 @@ def test_runs_that_cannot_be_compared(
     assert words in done.output and "%" not in done.output
 
 
+def test_runs_of_one_name(runs: dict[str, Run], tmp_path: Path) -> None:
+    """Folders named alike, of two submit directories, are told apart by their paths."""
+    folders = [
+        write_run(tmp_path / name / "eerl-7", runs[name], policy)
+        for name, policy in (("controller", "paper"), ("governor", "governor"))
+    ]
+
+    document = compare(folders)
+
+    assert [item["run"] for item in document["runs"]] == [str(folder) for folder in folders]
+
+
 def test_no_governor_run(folders: dict[str, Path]) -> None:
     """A controller run alone has nothing to be compared with."""
     with pytest.raises(EerlError, match="no governor run"):

@@ -20,8 +20,8 @@ from eerl_launch.policy import load_policy
 from eerl_launch.sweep import Sweep
 from eerl_launch.sweep_collect import WorkloadResult, collect
 from eerl_launch.sweep_plan import GOVERNOR, cell_folder
-from eerl_launch.sweep_study import Setting
 from eerl_launch.sweep_tables import document, render_text, write_tables
+from eerl_launch.sweep_values import Setting
 from eerl_launch.tools import eerl
 from eerl_twin import FixedPlan, preset, simulate
 
@@ -283,3 +283,16 @@ def test_the_document_is_complete(sweep: Sweep) -> None:
 
     assert len(plain["workloads"][0]["missing"]) == 2
     assert plain["max_throughput_loss_fraction"] == 0.02
+
+
+def test_asynchronous_rows_show_the_reward(tmp_path: Path) -> None:
+    """Where clocks may change what training learns from, the table says how the reward moved (appendix D)."""
+    file = tmp_path / "study.yaml"
+    file.write_text(TEXT)
+    sweep = Sweep(file, tmp_path / "out")
+    put_all(sweep.out, sweep.tasks, quiet(preset("qwen-drained").world), 26)
+
+    (result,) = collect(sweep.study, sweep.out)
+
+    assert "reward change" in render_text(sweep.study, [result])
+    assert all(row.reward_delta is not None for row in result.rows)

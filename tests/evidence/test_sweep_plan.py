@@ -138,16 +138,63 @@ def test_dry_run_prints_everything_and_writes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_another_study_in_the_same_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("command: 'true'", "command: 'false'", "command of default"),
+        ("updates: 2-4", "updates: 2-9", "end of updates"),
+        ("updates: 2-4", "updates: 2-4\nsimulate: h100:1x1", "simulate"),
+    ],
+)
+def test_another_study_in_the_same_folder(tmp_path: Path, old: str, new: str, words: str) -> None:
     """Runs of one study are not taken for those of another."""
     file = tmp_path / "study.yaml"
     file.write_text(TEXT)
     out = tmp_path / "out"
     out.mkdir()
-    (out / "study.yaml").write_text(TEXT.replace("1800/1500", "1710/1500"))
+    (out / "study.yaml").write_text(TEXT.replace(old, new))
 
-    with pytest.raises(EerlError, match="other workloads, pairs or seeds"):
+    with pytest.raises(EerlError, match=words):
         Sweep(file, out).run_here()
+
+
+def test_a_study_may_grow(tmp_path: Path) -> None:
+    """A further seed leaves what has run alone, and only that seed is left to run."""
+    file = tmp_path / "study.yaml"
+    file.write_text(TEXT)
+    first = Sweep(file, tmp_path / "out")
+    put_all(first.out, first.tasks, WORLD, 5)
+    (first.out / "study.yaml").write_text(TEXT)
+    file.write_text(TEXT.replace("seeds: [1, 2]", "seeds: [1, 2, 3]"))
+
+    grown = Sweep(file, first.out)
+
+    assert [task.seed for task in grown.unfinished] == [3]
+
+
+@pytest.mark.parametrize(
+    ("queue", "words"), [("7_[0-1]  batch", "still in the queue"), ("", "submitted 2 of 2")]
+)
+def test_a_study_is_not_submitted_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queue: str, words: str
+) -> None:
+    """While its array waits or runs, another would make the same runs; once it is gone, it may."""
+    file = tmp_path / "study.yaml"
+    file.write_text(TEXT)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, text in (("sbatch", "echo '8;cluster'"), ("squeue", f"echo '{queue}'")):
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "array.job").write_text("7\n")
+
+    done = CliRunner().invoke(eerl, ["sweep", str(file), "--out", str(out)])
+
+    assert words in done.output
+    assert (out / "array.job").read_text() == ("7\n" if queue else "8\n")
 
 
 def test_a_finished_study_has_nothing_to_submit(tmp_path: Path) -> None:

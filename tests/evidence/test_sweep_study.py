@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from eerl_launch.policy import load_policy
 from eerl_launch.sweep_plan import GOVERNOR, policy_text
-from eerl_launch.sweep_study import Study, StudyError, read_study
+from eerl_launch.sweep_study import Study, StudyError, read_study, study_text
 from eerl_launch.tools import eerl
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "slurm_examples" / "sweep.yaml"
@@ -44,6 +44,16 @@ def test_placeholders_are_filled_in_and_nothing_else_is_touched(tmp_path: Path) 
 
     assert found.argv("big", 7, 2) == ["python", "train.py", "7", "26/big/2", '{"a": {x}}', "b c"]
     assert found.name == "my-study"
+
+
+@pytest.mark.parametrize(
+    "text", [EXAMPLE.read_text(), PLAIN, PLAIN + "idle_mhz: null\nsbatch: {eerl: true}\n"]
+)
+def test_a_study_written_is_read_back(tmp_path: Path, text: str) -> None:
+    """What stands beside the runs is the study, to the last value."""
+    found = study(tmp_path, text)
+
+    assert study(tmp_path, study_text(found)) == found
 
 
 def test_defaults_are_the_papers(tmp_path: Path) -> None:
