@@ -12,11 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy.special import fdtri
 
 from eerl_launch.evidence.estimator import Ratio, student_t
 from eerl_launch.evidence.pooled import FIRST_POSITION, UNITS, Array, PooledModel, with_previous
 from eerl_launch.evidence.runs import EvidenceError
 
+#: Governors differ by more than the noise within them when chance would do it in fewer than one in ten cases.
+POOLING_LEVEL = 0.10
 #: Stretches of a run whose mean residuals tell how far noise moves a sum; neighbouring updates share work.
 STRETCHES = 12
 
@@ -106,21 +109,21 @@ def _half_width(noise: Sequence[tuple[float, int]], governor_ratios: Sequence[fl
     """Half a 95 % interval of the log of the run's ratio over the mean of the governors'; ``noise`` is by governor.
 
     Noise within runs moves every ratio, the run's like a governor's: its own would take clocks that were tried
-    for noise. What the governors differ by beyond it is runs that differ as wholes (nodes, temperature), which no
-    run can tell of itself: it counts with the few degrees of freedom it has.
+    for noise. Governors that differ by no more than that are further witnesses of it. Where they do, runs differ
+    as wholes (nodes, temperature), which no run can tell of itself: then their spread alone is the noise, with
+    the few degrees of freedom it has.
     """
     runs = len(governor_ratios)
     if any(not freedom for _, freedom in noise):
         return None
-    share = 1.0 + 1.0 / runs
     within = float(np.mean([error**2 for error, _ in noise]))
-    variances = [(share * within, sum(freedom for _, freedom in noise))]
+    freedom = float(sum(free for _, free in noise))
+    variance = within
     if runs > 1:
-        between = float(np.var(np.log(governor_ratios), ddof=1)) - within
-        if between > 0:
-            variances.append((share * between, runs - 1))
-    total = sum(variance for variance, _ in variances)
-    if total == 0.0:
-        return 0.0
-    freedom = total**2 / sum(variance**2 / free for variance, free in variances)
-    return math.sqrt(total) * student_t(freedom)
+        between = float(np.var(np.log(governor_ratios), ddof=1))
+        if between > within * float(fdtri(runs - 1, freedom, 1.0 - POOLING_LEVEL)):
+            variance, freedom = between, runs - 1
+        else:
+            variance = (freedom * within + (runs - 1) * between) / (freedom + runs - 1)
+            freedom += runs - 1
+    return math.sqrt(variance * (1.0 + 1.0 / runs)) * student_t(freedom)

@@ -5,7 +5,8 @@ update on L and G, or on G and N where nearly every update reaches the limit and
 longest response and the previous update's N of what training consumed (in-flight). Two things are added.
 Where responses cut at the limit are masked, N stands still while training works on all of G; and joules of two
 pools follow more than their common seconds do: a further count joins a part of which it explains a good deal more.
-And updates far from the fit (warm-up, a node that hung) do not bend it.
+And updates far from the fit (warm-up, a node that hung) do not bend it; validation and checkpoint are no work of
+an update's.
 """
 
 from __future__ import annotations
@@ -68,9 +69,11 @@ class PooledModel:
         )
 
     def predict(self, frame: pd.DataFrame, unit: str) -> Array:
-        """What the governor needs for these updates, in ``unit``."""
-        parts: Array = np.sum([fit.total(frame) for fit in self.fits[unit]], axis=0)
-        return parts + self.rest[unit]
+        """What the governor needs for these updates, in ``unit``; visits are as they were measured."""
+        total: Array = frame[f"visits_{unit}"].to_numpy(dtype=float) + self.rest[unit]
+        for fit in self.fits[unit]:
+            total = total + fit.total(frame)
+        return total
 
 
 def with_previous(frame: pd.DataFrame) -> pd.DataFrame:
@@ -106,7 +109,7 @@ def fit_pooled(governors: Sequence[pd.DataFrame], mode: str) -> PooledModel:
     fits: dict[str, tuple[Fit, ...]] = {}
     rest: dict[str, float] = {}
     for unit in UNITS:
-        columns = {part: unit if part == "whole" else f"{part}_{unit}" for part in parts}
+        columns = {part: f"{'own' if part == 'whole' else part}_{unit}" for part in parts}
         needed = {name for names in parts.values() for name in names}
         known = pooled.dropna(subset=[*needed, *columns.values()])
         least = UPDATES_PER_COEFFICIENT * (1 + max(len(names) for names in parts.values()))

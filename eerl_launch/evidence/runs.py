@@ -28,6 +28,8 @@ TIME_SLACK_S = 0.05
 SILENT_S = 120.0
 #: A record's phases by what their work is counted in (appendix E); what is in neither is the rest.
 PARTS = {"generation": ("generation",), "training": ("training", "logprob", "critic")}
+#: What visits an update and is no part of its work: compared, it stands as measured on both sides.
+VISITS = ("validation", "checkpoint")
 
 
 class EvidenceError(EerlError):
@@ -161,20 +163,27 @@ def _row(row: UpdateRow, reason: str | None) -> dict[str, Any]:
 
 
 def _parts(row: UpdateRow) -> dict[str, float]:
-    """Seconds and joules of generation, training and the rest; NaN where the record does not tell them apart."""
+    """Seconds and joules of generation, training, visits, the rest, and the update's own (all but visits).
+
+    NaN where the record does not tell them apart; of visits that it does not tell, nothing is known and 0 taken.
+    """
     phases = row.record.get("phases")
     found: dict[str, float] = {}
     for unit, whole in (("elapsed_s", row.elapsed_s), ("energy_j", row.energy_j)):
-        rest = math.nan if whole is None else whole
-        for part, names in PARTS.items():
-            total = 0.0
-            for name, entry in phases.items() if isinstance(phases, dict) else ():
-                if str(name).split("/", 1)[0] in names:
-                    value = number(entry.get(unit)) if isinstance(entry, dict) else None
-                    total += math.nan if value is None else value
-            found[f"{part}_{unit}"] = total or math.nan
-            rest -= total
-        found[f"rest_{unit}"] = rest
+        sums = dict.fromkeys((*PARTS, "visits"), 0.0)
+        for name, entry in phases.items() if isinstance(phases, dict) else ():
+            head = str(name).split("/", 1)[0]
+            part = next((part for part, names in PARTS.items() if head in names), None)
+            value = number(entry.get(unit)) if isinstance(entry, dict) else None
+            if head in VISITS:
+                sums["visits"] += value or 0.0
+            elif part is not None:
+                sums[part] += math.nan if value is None else value
+        own = (math.nan if whole is None else whole) - sums["visits"]
+        found |= {f"{part}_{unit}": sums[part] or math.nan for part in PARTS}
+        found[f"visits_{unit}"] = sums["visits"]
+        found[f"own_{unit}"] = own
+        found[f"rest_{unit}"] = own - sum(sums[part] for part in PARTS)
     return found
 
 

@@ -43,6 +43,8 @@ def frame(
     found = pd.DataFrame(columns, index=pd.RangeIndex(1, updates + 1))
     for unit in ("elapsed_s", "energy_j"):
         found[unit] = found[[f"{part}_{unit}" for part in ("generation", "training", "rest")]].sum(axis=1)
+        found[f"own_{unit}"] = found[unit]
+        found[f"visits_{unit}"] = 0.0
     return found.assign(usable=True)
 
 
@@ -64,7 +66,7 @@ def test_warm_up_does_not_bend_the_model_and_counts_in_the_totals() -> None:
     """A slow second update of every run leaves the coefficients alone, and cancels between the runs."""
     runs = [frame(seed) for seed in (1, 2, 3)]
     for run in runs:
-        for column in ("training_elapsed_s", "elapsed_s"):
+        for column in ("training_elapsed_s", "own_elapsed_s", "elapsed_s"):
             run.loc[2, column] += 500.0
 
     model = fit_pooled(runs[:2], "colocated_sync")
@@ -74,6 +76,23 @@ def test_warm_up_does_not_bend_the_model_and_counts_in_the_totals() -> None:
     assert training.coefficients == pytest.approx((2.0, 3e-5), rel=1e-6)
     assert found.governor_time_ratios[0] > 1.01
     assert found.throughput.change_percent == pytest.approx(0.0, abs=0.2)
+
+
+def test_visits_are_taken_as_they_were_measured() -> None:
+    """Validation of one run only is neither a loss nor a cost, and does not widen the interval."""
+    governors = [frame(1), frame(2)]
+    run = frame(3, cheap=0.9)
+    for unit, size in (("elapsed_s", 40.0), ("energy_j", 9000.0)):
+        run.loc[::20, f"visits_{unit}"] = size
+        run.loc[::20, unit] += size
+
+    found = normalized(run, governors, fit_pooled(governors, "colocated_sync"))
+
+    scored = run.loc[2:]
+    own_j, visits_j = scored["own_energy_j"].sum(), scored["visits_energy_j"].sum()
+    share = own_j / 0.9 / (own_j / 0.9 + visits_j)
+    assert found.energy_saving_percent == pytest.approx(10.0 * share, abs=1e-6)
+    assert found.throughput.change_percent == pytest.approx(0.0, abs=1e-6)
 
 
 def test_runs_that_differ_as_wholes_widen_the_interval() -> None:
