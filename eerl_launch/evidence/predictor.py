@@ -102,9 +102,10 @@ def evaluate_predictor(runs: Sequence[RunData]) -> Errors | None:
     """The forward test on governor runs of one configuration; None when they are too short for one block."""
     from eerl_controller import ExecutionMode
 
+    known = {mode.value: mode for mode in ExecutionMode}
     tests = []
     for data in runs:
-        mode = ExecutionMode(data.run.mode or "colocated_sync")
+        mode = known.get(data.run.mode or "", ExecutionMode.COLOCATED_SYNC)
         rows = [row for row, good in zip(data.run.updates, data.frame["usable"], strict=True) if good]
         found = [record for row in rows if (record := read_record(row.record)) is not None]
         tests.append(forward_test(found, mode))

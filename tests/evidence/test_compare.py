@@ -302,14 +302,29 @@ def test_an_empty_ledger(folders: dict[str, Path]) -> None:
         compare([folders["controller"], folders["governor"]])
 
 
-def test_a_newer_ledger(folders: dict[str, Path]) -> None:
+@pytest.mark.parametrize(
+    ("version", "words"), [(99, "newer than this eerl"), ({}, "no number"), ("2", "no number")]
+)
+def test_a_newer_ledger(folders: dict[str, Path], version: Any, words: str) -> None:
     """A schema that this eerl does not know is refused by name."""
     edit(
-        folders["governor"], lambda event: event | {"schema_version": 99} if event["ev"] == "start" else event
+        folders["governor"],
+        lambda event: event | {"schema_version": version} if event["ev"] == "start" else event,
     )
 
-    with pytest.raises(LedgerError, match="newer than this eerl"):
+    with pytest.raises(LedgerError, match=words):
         compare([folders["controller"], folders["governor"]])
+
+
+def test_an_unknown_mode(folders: dict[str, Path]) -> None:
+    """A mode of a later eerl is compared like the plainest, as the report does."""
+
+    def later(event: Event) -> Event:
+        return event | {"mode": "pipelined"} if event["ev"] in ("controller", "run") else event
+
+    document = compare([edit(folder, later) for folder in folders.values()])
+
+    assert document["predictor"] is not None and document["normalized"]
 
 
 def test_other_versions_are_said(folders: dict[str, Path]) -> None:
