@@ -13,7 +13,9 @@ from eerl_launch import policy_values as values
 from eerl_launch.errors import PolicyError
 from eerl_launch.policy import SECTIONS, Fixed, Policy
 from eerl_launch.policy_values import MODES, NULLS, POLICIES, BadValueError, Parser, seen
-from eerl_launch.yaml_file import compose_file
+from eerl_launch.yaml_file import compose, read_text
+
+_WHAT = "policy file"
 
 _SCHEMA: Mapping[str, Parser | Mapping[str, Parser]] = {
     "policy": values.choice(*POLICIES),
@@ -128,12 +130,17 @@ class _Reader:
 
 def read_policy(path: Path) -> Policy:
     """The policy in ``path``, :class:`PolicyError` lists every fault, one a line."""
-    node = compose_file(path, "policy file", PolicyError)
+    return parse_policy(read_text(path, _WHAT, PolicyError), str(path))
+
+
+def parse_policy(text: str, name: str) -> Policy:
+    """The policy that ``text`` says; faults are told with ``name`` for the file's."""
+    node = compose(text, name, _WHAT, PolicyError)
     if node is None or (isinstance(node, yaml.ScalarNode) and node.value in NULLS):
         return Policy()
     if not isinstance(node, yaml.MappingNode):
-        raise PolicyError(f"{path}:1: saw {seen(node)}; allowed: `key: value` lines ({', '.join(_SCHEMA)})")
-    reader, lines = _Reader(str(path)), dict[str, int]()
+        raise PolicyError(f"{name}:1: saw {seen(node)}; allowed: `key: value` lines ({', '.join(_SCHEMA)})")
+    reader, lines = _Reader(name), dict[str, int]()
     policy = Policy(**reader.section(node, _SCHEMA, lines))
     reader.check_together(policy, lines)
     if reader.faults:

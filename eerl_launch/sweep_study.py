@@ -16,7 +16,9 @@ from eerl_launch import sweep_values as read
 from eerl_launch.errors import EerlError
 from eerl_launch.policy_values import MODES, NULLS, BadValueError, seen
 from eerl_launch.sweep_values import Setting
-from eerl_launch.yaml_file import compose_file
+from eerl_launch.yaml_file import compose, read_text
+
+_WHAT = "study file"
 
 #: Words of a command that are replaced, in braces.
 PLACEHOLDERS = ("seed", "updates", "repetition", "workload")
@@ -99,7 +101,7 @@ def study_text(study: Study) -> str:
 
 def read_study(path: Path) -> Study:
     """The study in ``path``; :class:`StudyError` lists every fault, one a line."""
-    node = compose_file(path, "study file", StudyError)
+    node = compose(read_text(path, _WHAT, StudyError), str(path), _WHAT, StudyError)
     if not isinstance(node, yaml.MappingNode):
         found = "nothing" if node is None else seen(node)
         raise StudyError(f"{path}:1: saw {found}; allowed: `key: value` lines ({', '.join(_SCHEMA)})")

@@ -33,7 +33,7 @@ class _Loader(yaml.SafeLoader):
             self._depth -= 1
 
 
-def _read(path: Path, what: str, error_type: type[EerlError]) -> str:
+def read_text(path: Path, what: str, error_type: type[EerlError]) -> str:
     """The text of the file; bounded, so that a wrong path such as a checkpoint is noticed at once."""
     try:
         with path.open("rb") as handle:
@@ -51,9 +51,8 @@ def _read(path: Path, what: str, error_type: type[EerlError]) -> str:
         ) from error
 
 
-def compose_file(path: Path, what: str, error_type: type[EerlError]) -> yaml.Node | None:
-    """The one document of the file (None when it is empty); ``error_type`` with the line where YAML ends."""
-    text = _read(path, what, error_type)
+def compose(text: str, name: str, what: str, error_type: type[EerlError]) -> yaml.Node | None:
+    """The one document of the text (None when it is empty); ``error_type`` names file and line where YAML ends."""
     try:
         loader = _Loader(text)
         try:
@@ -66,7 +65,7 @@ def compose_file(path: Path, what: str, error_type: type[EerlError]) -> yaml.Nod
         problem = error.problem or "not YAML"
         if problem == "but found another document":
             problem = f"a second document (---); a {what} holds one"
-        raise error_type(f"{path}:{mark.line + 1 if mark else 1}: not valid YAML: {problem}") from error
+        raise error_type(f"{name}:{mark.line + 1 if mark else 1}: not valid YAML: {problem}") from error
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
-        raise error_type(f"{path}:{line}: a control character that YAML does not allow; remove it") from error
+        raise error_type(f"{name}:{line}: a control character that YAML does not allow; remove it") from error
