@@ -22,14 +22,25 @@ UPDATES = 45
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def agrees(row: dict[str, Any], name: str, truth: float) -> bool:
-    """Whether a true percentage lies in the row's interval, made wider by half.
+#: A phase of the simulated trainer ends late when the machine has no processor for it: virtual seconds at full
+#: power that the truth leaves out. On two cores under a load of ten it was up to half a point of a saving.
+LATE_PERCENT = 0.75
+
+
+def misses(rows: list[dict[str, Any]], truths: list[tuple[float, float]]) -> list[str]:
+    """Which true savings and changes (percent) lie outside the rows' intervals made wider by half.
 
     Of the eight 95 % intervals here one may just miss, and a test must not fail by chance.
     """
-    value, low, high = (row[f"{name}{part}_percent"] for part in ("", "_low", "_high"))
-    assert low < value < high
-    return bool(1.5 * (low - value) <= truth - value <= 1.5 * (high - value))
+    found = []
+    for row, truth in zip(rows, truths, strict=True):
+        for name, true in zip(("energy_saving", "throughput_change"), truth, strict=True):
+            value, low, high = (row[f"{name}{part}_percent"] for part in ("", "_low", "_high"))
+            assert low < value < high
+            room = max(1.5 * (high - value if true > value else value - low), LATE_PERCENT)
+            if abs(true - value) > room:
+                found.append(f"{name} {value:.2f} ({low:.2f} to {high:.2f}), truly {true:.2f}")
+    return found
 
 
 def eerl(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -57,11 +68,9 @@ def test_a_sweep_of_three_pairs_and_two_seeds(cluster: Cluster) -> None:
     (workload,) = json.loads((cluster.work / "sweep" / "sweep.json").read_text())["workloads"]
     assert (workload["left_out"], workload["missing"]) == ([], []), logs
     assert [row["seeds"] for row in workload["rows"]] == [2, 2, 2]
-    for row in workload["rows"]:
-        setting = (row["generation_mhz"], row["training_mhz"])
-        saving, change = true_changes("h100", 2, [1, 2], range(4, 16), 16, setting)
-        assert agrees(row, "energy_saving", saving), (row, saving)
-        assert agrees(row, "throughput_change", change), (row, change)
+    settings = [(row["generation_mhz"], row["training_mhz"]) for row in workload["rows"]]
+    truths = [true_changes("h100", 2, [1, 2], range(4, 10), 10, setting) for setting in settings]
+    assert misses(workload["rows"], truths) == []
     policy = load_policy(cluster.work / "sweep" / "policy-default.yaml")
     assert (policy.fixed.generation_mhz, policy.fixed.training_mhz) == (1200, None)
     assert "nothing is left to run" in again
@@ -85,10 +94,9 @@ def test_a_controller_against_the_governor(cluster: Cluster) -> None:
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     row = next(item for item in document["normalized"] if item["interval"] == "whole run")
-    saving, change = truth_of(folders[0], row["last_update"])
-    assert saving > 0.5, "the controller tried nothing"
-    assert agrees(row, "energy_saving", saving), (row, saving)
-    assert agrees(row, "throughput_change", change), (row, change)
+    truth = truth_of(folders[0], row["last_update"])
+    assert truth[0] > 0.5, "the controller tried nothing"
+    assert misses([row], [truth]) == []
 
 
 def truth_of(folder: Path, last: int) -> tuple[float, float]:

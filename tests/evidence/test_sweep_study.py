@@ -28,7 +28,7 @@ def test_the_shipped_study() -> None:
     found = read_study(EXAMPLE)
 
     assert found.pairs == ((1800, 1500), (1500, 1200), (1200, None))
-    assert (found.seeds, found.first_update, found.last_update) == ((1, 2), 4, 15)
+    assert (found.seeds, found.first_update, found.last_update) == ((1, 2), 4, 9)
     assert found.simulate == "h100:1x2"
     assert found.sbatch == {"nodes": "1", "ntasks": "1", "time": "00:30:00"}
 
