@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import (
+    compare_time,
     energy_error,
     footprint,
     launch_time,
@@ -49,6 +50,7 @@ ALONE: dict[str, Callable[[], list[Number]]] = {
     "scoreboard": scoreboard_time.measure,
     "what-if": what_if_error.measure,
     "report": report_time.measure,
+    "compare": compare_time.measure,
 }
 #: Only when asked for.
 LONG: dict[str, Callable[[], list[Number]]] = {"observe-very-many": observe_time.measure_very_many}
