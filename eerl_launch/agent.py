@@ -18,13 +18,14 @@ import sys
 import time
 from pathlib import Path
 
+from eerl_launch import adapter_folder
 from eerl_launch.agent_hands import Hands
 from eerl_launch.agent_source import describe, open_source
 from eerl_launch.agent_uplink import Uplink
 from eerl_launch.channel import Decoder, Message
 from eerl_launch.devices.base import DeviceError, GpuSource
 from eerl_launch.marker_server import MarkerServer
-from eerl_launch.sockets import SOCKET_NAME
+from eerl_launch.sockets import SOCKET_NAME, is_private
 
 SAMPLE_PERIOD_S = 0.2
 
@@ -42,10 +43,27 @@ class Agent:
         self._ending = False
         self._relay: MarkerServer | None = None
         self._relay_complaint: str | None = None
+        self._adapter_complaint: str | None = None
         self._source: GpuSource | None = None
+        self._lay_adapters()
         if options.marker_folder:
             path = Path(options.marker_folder) / SOCKET_NAME
             self._relay = MarkerServer(path, self._selector, self._marker, self._bad_markers)
+
+    def _lay_adapters(self) -> None:
+        """Trainer processes of this node find the framework adapters; the session's node has them already."""
+        if not (self._options.marker_folder and self._options.adapters):
+            return
+        folder = Path(self._options.marker_folder)
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if is_private(folder):
+                adapter_folder.lay(folder)
+        except OSError as error:
+            text = f"the framework adapters cannot be laid into {folder} ({error})"
+            if text != self._adapter_complaint:
+                self._uplink.send({"ev": "note", "kind": "warning", "text": text})
+            self._adapter_complaint = text
 
     def _clock_ns(self) -> int:
         clock = getattr(self._source, "clock_ns", None)
@@ -114,6 +132,7 @@ class Agent:
         self._uplink.send(farewell)
         if self._relay is not None:
             self._relay.close()
+            adapter_folder.remove(Path(self._options.marker_folder))
             with contextlib.suppress(OSError):
                 Path(self._options.marker_folder).rmdir()
         self._uplink.close(2.0)
@@ -128,6 +147,7 @@ class Agent:
                 if complaint and complaint != self._relay_complaint:
                     self._uplink.send({"ev": "note", "kind": "warning", "text": complaint})
                 self._relay_complaint = complaint
+                self._lay_adapters()
             for key, _ in self._selector.select(1.0):
                 key.data()
 
@@ -153,6 +173,7 @@ def main() -> int:
     parser.add_argument("--node", default=os.environ.get("SLURMD_NODENAME") or socket.gethostname())
     parser.add_argument("--job-id", default="")
     parser.add_argument("--marker-folder", default="")
+    parser.add_argument("--adapters", action="store_true", help="lay framework adapters into that folder")
     parser.add_argument("--session-node", default="", help="the node whose markers the session hears itself")
     parser.add_argument("--sim-dir", default="")
     parser.add_argument("--sim-node", type=int, default=0)

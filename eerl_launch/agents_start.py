@@ -48,6 +48,8 @@ def commands(config: Mapping[str, Any]) -> list[tuple[list[str], Mapping[str, st
         argv = [sys.executable, "-I", "-m", "eerl_launch.agent", "--node", config["nodes"][0]]
         return [(argv, environment)]
     arguments = ["--job-id", str(job.job_id), "--marker-folder", config["private_folder"]]
+    if config.get("adapter", "none") != "none":
+        arguments.append("--adapters")
     if config["session_node"]:
         arguments += ["--session-node", config["session_node"]]
     return [(agent_argv(job, sys.executable, arguments), agent_environment(environment))]

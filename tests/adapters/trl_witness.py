@@ -17,7 +17,7 @@ from typing import Any
 def main() -> None:
     example, out, *options = sys.argv[1:]
     names = runpy.run_path(example, run_name="example")
-    trainer_class = names["MarkedGRPOTrainer"]
+    trainer_class = names["GRPOTrainer"]
     generated: list[list[int]] = []
     consumed: list[int] = []
     compute_loss, generate = trainer_class._compute_loss, trainer_class._generate

@@ -1,0 +1,89 @@
+"""The adapters where the trainer finds them: copied into the private folder of every node, first on PYTHONPATH.
+
+A copy, since the trainer's environment or container need not hold eerl; the private folder is visible in both. The
+copy is called ``eerl_trainer``, so that it hides no installed ``eerl_launch``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from eerl_launch import adapters
+from eerl_launch.adapters import registry, speaker
+
+FOLDER_NAME = "adapters"
+PACKAGE_NAME = "eerl_trainer"
+#: Made by a Python process in which the hooks are on.
+LOADED_NAME = "loaded"
+RAY_HOOK = f"{PACKAGE_NAME}.adapters.ray_hook.inject"
+_BESIDE = ("__init__.py", "mark.py", "mark_sender.py")
+_START = "sitecustomize.py"
+
+CHOICES = ("auto", "none", *registry.ADAPTERS)
+
+
+def lay(private: Path) -> Path:
+    """Copy the adapters into ``private`` unless they are there whole; the folder for PYTHONPATH.
+
+    Raises OSError. Whole or not there at all: what starts meanwhile finds no half of it.
+    """
+    folder = private / FOLDER_NAME
+    if (folder / _START).exists():
+        return folder
+    ours = Path(adapters.__file__).parent
+    making = private / f"{FOLDER_NAME}.{os.getpid()}"
+    shutil.rmtree(making, ignore_errors=True)
+    package = making / PACKAGE_NAME
+    shutil.copytree(ours, package / "adapters", ignore=shutil.ignore_patterns("__pycache__", _START, "*.md"))
+    for name in _BESIDE:
+        shutil.copyfile(ours.parent / name, package / name)
+    shutil.copyfile(ours / _START, making / _START)
+    shutil.rmtree(folder, ignore_errors=True)
+    making.rename(folder)
+    return folder
+
+
+def remove(private: Path) -> None:
+    """Take the copy away, and the trainer's lock; processes that run keep what they have loaded."""
+    shutil.rmtree(private / FOLDER_NAME, ignore_errors=True)
+    (private / speaker.LOCK_NAME).unlink(missing_ok=True)
+
+
+def environment(env: Mapping[str, str], folder: Path, choice: str) -> dict[str, str]:
+    """What the command's environment gets, so that every Python under it starts with our hooks."""
+    path = env.get("PYTHONPATH")
+    wanted = {
+        "EERL_ADAPTER": choice,
+        "PYTHONPATH": f"{folder}{os.pathsep}{path}" if path else str(folder),
+        "RAY_RUNTIME_ENV_HOOK": RAY_HOOK,
+    }
+    theirs = env.get("RAY_RUNTIME_ENV_HOOK")
+    if theirs and theirs != RAY_HOOK:
+        wanted["EERL_NEXT_RAY_HOOK"] = theirs
+    return wanted
+
+
+def why_off(command: Sequence[str]) -> str | None:
+    """Why Python's own options in ``command`` keep the hooks from loading, where that can be seen."""
+    name = os.path.basename(command[0])  # noqa: PTH119 - a word
+    if not name.startswith("python"):
+        return None
+    words = iter(command[1:])
+    for word in words:
+        if not word.startswith("-") or word in ("-", "--"):
+            break
+        if word.startswith("--"):
+            continue
+        for letter in word[1:]:
+            if letter in "ISE":
+                return f"{name} -{letter} ignores PYTHONPATH or sitecustomize"
+            if letter in "cm":
+                return None
+            if letter in "WX":
+                if word.endswith(letter):
+                    next(words, None)
+                break
+    return None
