@@ -232,7 +232,7 @@ def test_a_patch_that_fails_is_told(said: list[str]) -> None:
 
     @adapter.on("frame.trainer")
     def patch(module: Any) -> None:
-        module.nothing.like.this
+        print(module.nothing.like.this)
 
     adapter.loaded("frame.trainer", SimpleNamespace())  # type: ignore[arg-type]
 
