@@ -6,16 +6,22 @@ from __future__ import annotations
 MODULES = {
     "trl.trainer.grpo_trainer": "trl",
     "trl.generation.vllm_generation": "trl",
+    "ray._private.worker": "ray_env",
+    "ray._private.runtime_env.uv_runtime_env_hook": "ray_env",
+    "ray.dashboard.modules.job.sdk": "ray_env",
 }
 
 #: What ``--adapter`` takes → the modules of ours that it means.
 ADAPTERS = {
     "trl": ("trl",),
 }
+#: What every framework may stand on.
+SHARED = ("ray_env",)
 
 
 def wanted(choice: str) -> dict[str, str]:
     """The rows of :data:`MODULES` for a value of ``--adapter``; none for a name that is not known."""
     if choice == "auto":
         return dict(MODULES)
-    return {module: ours for module, ours in MODULES.items() if ours in ADAPTERS.get(choice, ())}
+    chosen = (*ADAPTERS.get(choice, ()), *SHARED)
+    return {module: ours for module, ours in MODULES.items() if ours in chosen}
