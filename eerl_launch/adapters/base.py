@@ -95,6 +95,10 @@ class Adapter:
             self.say(reason)
         return reason is None
 
+    def speaks_for_its_parent(self) -> bool:
+        """Whether the trainer that started this process speaks: its helper may then tell what it alone knows."""
+        return speaker.parent_speaks()
+
     # -- hooks ----------------------------------------------------------------------------------------------
 
     def hook(self, owner: Any, name: str, hook: Hook, *, costs: str = "its markers") -> bool:
@@ -104,7 +108,10 @@ class Adapter:
         end; ``costs`` says what is missing without it.
         """
         static = inspect.getattr_static(owner, name, None)
-        original = getattr(static, "__func__", static)
+        if isinstance(owner, (type, ModuleType)):
+            original = getattr(static, "__func__", static)
+        else:  # one object's own method, bound to it
+            static = original = getattr(owner, name, None)
         if not callable(original):
             where = getattr(owner, "__qualname__", getattr(owner, "__name__", type(owner).__name__))
             self.say(f"{where}.{name} is not there; {costs} will be missing")

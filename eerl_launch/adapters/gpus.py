@@ -6,12 +6,16 @@ import os
 import sys
 from typing import Any
 
+from .. import mark
 from . import speaker
 
 
-def speaks_for_gpus() -> bool:
-    """Whether this process may say which GPUs it uses: every rank may, but for one that marks itself."""
-    return bool(os.environ.get("EERL_SOCKET")) and not speaker.marks_itself()
+def tell(role: str) -> None:
+    """Mark this process's GPU as one of ``role``'s; every rank may, but for a script that marks itself."""
+    if os.environ.get("EERL_SOCKET") and not speaker.marks_itself():
+        found = uuids()
+        if found:
+            mark.pool(role, found)
 
 
 def uuids(devices: list[int] | None = None) -> list[str]:

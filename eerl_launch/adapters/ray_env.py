@@ -39,7 +39,7 @@ def worker(module: ModuleType) -> None:
 
 
 @adapter.on("ray._private.runtime_env.uv_runtime_env_hook")
-def uv_run(module: ModuleType) -> None:
+def uv_run(module: Any) -> None:
     """Under ``uv run`` Ray calls this hook of its own and no other."""
     module.hook = _after(module.hook)
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 MODULES = {
     "trl.trainer.grpo_trainer": "trl",
     "trl.generation.vllm_generation": "trl",
+    "trl.experimental.async_grpo.async_grpo_trainer": "trl_async",
+    "trl.experimental.async_grpo.async_rollout_worker": "trl_async",
     "ray._private.worker": "ray_env",
     "ray._private.runtime_env.uv_runtime_env_hook": "ray_env",
     "ray.dashboard.modules.job.sdk": "ray_env",
@@ -13,7 +15,7 @@ MODULES = {
 
 #: What ``--adapter`` takes → the modules of ours that it means.
 ADAPTERS = {
-    "trl": ("trl",),
+    "trl": ("trl", "trl_async"),
 }
 #: What every framework may stand on.
 SHARED = ("ray_env",)

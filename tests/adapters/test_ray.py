@@ -1,4 +1,4 @@
-"""Real Ray on CPU: its workers run under our hooks however the cluster was started, and its own hooks go on working."""
+"""Real Ray on CPU: workers run under our hooks however their cluster was started; its own hooks go on working."""
 
 from __future__ import annotations
 
