@@ -3,7 +3,7 @@
     async_grpo_script.py OUT [--steps N] [--every N] [--accumulate N]
 
 vLLM, the network and the attention kernel need a GPU; a worker and a weight transfer of our own, which the trainer
-takes as arguments, stand for them. What each rank really did is written to OUT.
+takes as arguments, stand for them. What the first rank really did is written to OUT.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import queue
 import random
 import threading
@@ -140,7 +141,17 @@ def without_gpu() -> None:
     packing._flash_attn = lambda: SimpleNamespace(flash_attn_varlen_func=attention)
 
 
-def make_model(folder: Path) -> str:
+def shared_model(folder: Path, rank: int) -> str:
+    """The first rank makes it, the others wait until it is whole."""
+    if rank == 0:
+        make_model(folder.with_suffix(".making"))
+        folder.with_suffix(".making").rename(folder)
+    while not folder.exists():
+        time.sleep(0.05)
+    return str(folder)
+
+
+def make_model(folder: Path) -> None:
     from tokenizers import Tokenizer, models
 
     words = ["<pad>", "<eos>", "<unk>", *map(str, range(60))]
@@ -159,7 +170,6 @@ def make_model(folder: Path) -> str:
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return str(folder)
 
 
 class Witness(AsyncGRPOTrainer):
@@ -188,7 +198,8 @@ def main() -> None:
     parser.add_argument("--accumulate", type=int, default=1)
     wish = parser.parse_args()
     without_gpu()
-    worker = Worker()
+    rank = int(os.environ.get("RANK", "0"))
+    worker = Worker() if rank == 0 else None
     batches: list[list[int]] = []
     collate = async_grpo_trainer.DataCollatorForRollout.torch_call
 
@@ -214,14 +225,16 @@ def main() -> None:
         disable_tqdm=True,
     )
     trainer = Witness(
-        model=make_model(wish.out.parent / "model"),
+        model=shared_model(wish.out.parent / "model", rank),
         reward_funcs=lambda **kwargs: [0.0],
         args=config,
         train_dataset=Dataset.from_list([{"prompt": "1 2 3"}]),
         rollout_worker=worker,
-        weight_transfer=Transfer(worker),
+        weight_transfer=Transfer(worker) if worker is not None else None,
     )
     trainer.train()
+    if worker is None:
+        return
     trained = [entry for entry in trainer.state.log_history if "batch/trained_tokens_per_step" in entry]
     wish.out.write_text(
         json.dumps(

@@ -108,3 +108,14 @@ def test_several_steps_between_weight_updates(tmp_path: Path) -> None:
     assert [u.tokens("valid_tokens", "training") for u in found] == [
         sum(tokens[index : index + 4]) for index in range(0, 12, 4)
     ]
+
+
+def test_two_processes_make_one_sender(tmp_path: Path) -> None:
+    """With two ranks one of them sends, and its valid tokens are those of both losses."""
+    markers, seen = train(tmp_path, "--steps", "4", processes=2)
+
+    told = [m for m in markers if m["ev"] == "update"]
+    assert [m["update"] for m in told] == list(range(4))
+    assert [m["valid_tokens"] for m in told] == [sum(batch) for batch in seen["batches"][:4]]
+    assert all(m["valid_tokens"] > tokens for m, (tokens, _) in zip(told, seen["micro"], strict=True))
+    assert len(updates(markers)) == 4
