@@ -108,6 +108,7 @@ class Gathers:
 
     def __enter__(self) -> Gathers:
         gather = self._accelerator.gather
+        self._before = vars(self._accelerator).get("gather")
 
         def seen_gather(*args: Any, **kwargs: Any) -> Any:
             result = gather(*args, **kwargs)
@@ -119,7 +120,10 @@ class Gathers:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._accelerator.__dict__.pop("gather", None)
+        if self._before is None:
+            vars(self._accelerator).pop("gather", None)
+        else:  # somebody else had put something there
+            self._accelerator.gather = self._before
 
     def of(self, own: Sequence[int], kind: str) -> list[Any] | None:
         """What all ranks gave where this one gave ``own``, in a tensor of that kind of number; the last such."""
