@@ -21,7 +21,7 @@ class Adapters:
     """Knows whether adapters are on, and in which folder of this node."""
 
     def __init__(self, config: Mapping[str, Any], voice: Voice) -> None:
-        self._on = config.get("adapter", "none") != "none"
+        self._name = str(config.get("adapter_folder") or "")
         self._private = Path(config["private_folder"])
         self._voice = voice
         self._launcher_waits = bool(config.get("waits_for_agents"))
@@ -29,10 +29,10 @@ class Adapters:
 
     def keep(self) -> None:
         """Lay the adapters again where a clean-up took them: processes start all through a job."""
-        if not self._on:
+        if not self._name:
             return
         try:
-            adapter_folder.lay(self._private)
+            adapter_folder.lay(self._private, self._name)
         except OSError as error:
             self._voice.say_once(
                 "adapters", f"the framework adapters vanished and cannot be laid again ({error})"
@@ -58,9 +58,9 @@ class Adapters:
 
     def why_silent(self) -> str:
         """What is known of why no markers came, to go on with the sentence that says so."""
-        if not self._on:
+        if not self._name:
             return ""
-        if not (self._private / adapter_folder.FOLDER_NAME / adapter_folder.LOADED_NAME).exists():
+        if not (self._private / self._name / adapter_folder.LOADED_NAME).exists():
             return (
                 ": no Python of this node loaded the framework adapters (python -I, -S and -E keep them out, "
                 "and so does a PYTHONPATH that was set anew)"

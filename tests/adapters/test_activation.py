@@ -23,7 +23,7 @@ TRAINER = "class GRPOTrainer:\n    pass\n"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The adapters as eerl-run lays them."""
-    return adapter_folder.lay(tmp_path)
+    return adapter_folder.lay(tmp_path, "adapters")
 
 
 @pytest.fixture
@@ -103,7 +103,10 @@ def test_nothing_is_imported_at_the_start(folder: Path) -> None:
     plain, hooked = (set(python(code, *paths).split()) for paths in ((), (folder,)))
 
     package = adapter_folder.PACKAGE_NAME
-    assert {name for name in hooked - plain if not name.startswith(package)} <= {"sitecustomize"}
+    assert {name for name in hooked - plain if not name.startswith(package)} <= {
+        "sitecustomize",
+        "__future__",
+    }
     assert {name for name in hooked if name.startswith(package)} == {
         package,
         f"{package}.adapters",
@@ -183,8 +186,8 @@ def test_a_folder_that_vanishes(folder: Path, tmp_path: Path) -> None:
 
     assert python("import sys; print(*map(type, sys.meta_path))", folder) == plain
     assert python("import sys; print(*map(type, sys.meta_path))", tmp_path / "gone") == plain
-    adapter_folder.remove(tmp_path)
-    assert adapter_folder.lay(tmp_path) == folder
+    adapter_folder.remove(tmp_path, "adapters")
+    assert adapter_folder.lay(tmp_path, "adapters") == folder
     assert "watch.Watch" in python("import sys; print(*map(type, sys.meta_path))", folder)
 
 

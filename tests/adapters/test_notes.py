@@ -25,8 +25,8 @@ class Voice:
         self.said.setdefault(key, text)
 
 
-def adapters(folder: Path, voice: Any, adapter: str = "auto") -> Adapters:
-    return Adapters({"adapter": adapter, "private_folder": str(folder)}, voice)
+def adapters(folder: Path, voice: Any) -> Adapters:
+    return Adapters({"adapter_folder": "adapters", "private_folder": str(folder)}, voice)
 
 
 def note(text: Any) -> Marker:
