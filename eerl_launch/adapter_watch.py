@@ -26,6 +26,9 @@ class Adapters:
         self._voice = voice
         self._launcher_waits = bool(config.get("waits_for_agents"))
         self._notes: set[str] = set()
+        #: Senders that adapters speak through for a whole trainer, in the order in which they began.
+        self._trainers: list[str] = []
+        self._silenced: set[str] = set()
 
     def keep(self) -> None:
         """Lay the adapters again where a clean-up took them: processes start all through a job."""
@@ -46,6 +49,26 @@ class Adapters:
                 os.write(1, b".")
             except OSError:  # a launcher that is gone is noticed elsewhere
                 pass
+
+    def accepts(self, marker: Marker) -> bool:
+        """False for the markers of a second trainer that runs beside the first: together they would be wrong numbers.
+
+        On one node the adapters see to it themselves. Trainers one after the other are fine; that two run at once is
+        known when one sends something after the other has begun.
+        """
+        sender = marker.sender
+        if marker.event == "run" and "framework_version" in marker.fields and sender not in self._trainers:
+            self._trainers.append(sender)
+        elif len(self._trainers) > 1 and sender in self._trainers[:-1] and sender not in self._silenced:
+            later = self._trainers[self._trainers.index(sender) + 1 :]
+            if not self._silenced.issuperset(later):
+                self._silenced |= set(later)
+                self._voice.say_once(
+                    "trainers",
+                    "trainers on several nodes of this job mark their phases; only the first one's count from here on. "
+                    "Give each its own job",
+                )
+        return sender not in self._silenced
 
     def note(self, marker: Marker) -> None:
         """Say to the user what an adapter has to say, once, however many processes said it."""
