@@ -65,8 +65,8 @@ class Adapters:
                 self._silenced |= set(later)
                 self._voice.say_once(
                     "trainers",
-                    "trainers on several nodes of this job mark their phases; only the first one's count from here on. "
-                    "Give each its own job",
+                    "trainers on several nodes of this job mark their phases; from here on only the first one's "
+                    "count: give each its own job",
                 )
         return sender not in self._silenced
 
