@@ -43,17 +43,26 @@ def lay(private: Path, name: str) -> Path:
     folder = private / name
     if (folder / _START).exists():
         return folder
-    ours = Path(adapters.__file__).parent
     making = private / f"{name}.{os.getpid()}"
     shutil.rmtree(making, ignore_errors=True)
-    package = making / PACKAGE_NAME
-    shutil.copytree(ours, package / "adapters", ignore=shutil.ignore_patterns("__pycache__", _START, "*.md"))
+    try:
+        _copy(making)
+        shutil.rmtree(folder, ignore_errors=True)
+        making.rename(folder)
+    except OSError:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
+    return folder
+
+
+def _copy(to: Path) -> None:
+    """File by file, with modes of our own: where eerl is installed may be read-only."""
+    ours, package = Path(adapters.__file__).parent, to / PACKAGE_NAME
+    (package / "adapters").mkdir(parents=True)
+    for path in ours.glob("*.py"):
+        shutil.copyfile(path, to / _START if path.name == _START else package / "adapters" / path.name)
     for name in _BESIDE:
         shutil.copyfile(ours.parent / name, package / name)
-    shutil.copyfile(ours / _START, making / _START)
-    shutil.rmtree(folder, ignore_errors=True)
-    making.rename(folder)
-    return folder
 
 
 def remove(private: Path, name: str) -> None:
