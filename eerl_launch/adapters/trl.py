@@ -224,16 +224,17 @@ def generation(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
         # Of responses with tool calls the model generated only what their mask says; tools wrote the rest.
         masks = result[2] if isinstance(result[2], list) else None
         own = [len(ids) for ids in result[1]] if masks is None else [sum(mask) for mask in masks]
-        lengths, truncated = gathers.of(own, "int"), gathers.of(own, "bool")
-        if trainer.accelerator.num_processes == 1:
-            lengths = own
-        if lengths is None:
-            adapter.say("the ranks' response lengths are not gathered as they were; token counts are unknown")
-            return
-        masked = getattr(trainer, "mask_truncated_completions", False)
-        left_out = truncated if masked else [False] * len(lengths)
-        if left_out is not None and len(left_out) == len(lengths):
-            cycle.lengths = Lengths(len(own), lengths, left_out)
+        lengths = own
+        if trainer.accelerator.num_processes > 1:
+            gathered = gathers.of(own, "int")
+            if gathered is None:
+                adapter.say("response lengths are not gathered as they were; token counts are unknown")
+                return
+            lengths = gathered
+            masked = getattr(trainer, "mask_truncated_completions", False)
+            left_out = gathers.of(own, "bool") if masked else [False] * len(lengths)
+            if left_out is not None and len(left_out) == len(lengths):
+                cycle.lengths = Lengths(len(own), lengths, left_out)
         cycle.counts = {
             "generated_tokens": sum(lengths),
             "longest_response_tokens": max(lengths, default=0),
