@@ -18,13 +18,14 @@ import sys
 import time
 from pathlib import Path
 
+from eerl_launch import adapter_folder
 from eerl_launch.agent_hands import Hands
 from eerl_launch.agent_source import describe, open_source
 from eerl_launch.agent_uplink import Uplink
 from eerl_launch.channel import Decoder, Message
 from eerl_launch.devices.base import DeviceError, GpuSource
 from eerl_launch.marker_server import MarkerServer
-from eerl_launch.sockets import SOCKET_NAME, InstanceLock, claim
+from eerl_launch.sockets import SOCKET_NAME, InstanceLock, claim, is_private
 
 SAMPLE_PERIOD_S = 0.2
 _COUNTED_ELSEWHERE = (
@@ -46,6 +47,8 @@ class Agent:
         self._ending = False
         self._relay: MarkerServer | None = None
         self._relay_complaint: str | None = None
+        self._adapter_name = os.environ.get(adapter_folder.VARIABLE, "")
+        self._adapter_complaint: str | None = None
         self._source: GpuSource | None = None
         self._claim: InstanceLock | None = None
         if options.marker_folder:
@@ -53,11 +56,27 @@ class Agent:
             if not self._is_anothers:
                 path = Path(options.marker_folder) / SOCKET_NAME
                 self._relay = MarkerServer(path, self._selector, self._marker, self._bad_markers)
+        self._lay_adapters()
 
     @property
     def _is_anothers(self) -> bool:
         """Whether another eerl-run of this job is at work on this node: then its GPUs are counted there."""
         return self._claim is not None and not self._claim.held
+
+    def _lay_adapters(self) -> None:
+        """Trainer processes of this node find the framework adapters; the session's node has them already."""
+        if not (self._options.marker_folder and self._adapter_name) or self._is_anothers:
+            return
+        folder = Path(self._options.marker_folder)
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if is_private(folder):
+                adapter_folder.lay(folder, self._adapter_name)
+        except OSError as error:
+            text = f"the framework adapters cannot be laid into {folder} ({error})"
+            if text != self._adapter_complaint:
+                self._uplink.send({"ev": "note", "kind": "warning", "text": text})
+            self._adapter_complaint = text
 
     def _clock_ns(self) -> int:
         clock = getattr(self._source, "clock_ns", None)
@@ -128,6 +147,8 @@ class Agent:
         self._uplink.send(farewell)
         if self._relay is not None:
             self._relay.close()
+            if self._adapter_name:
+                adapter_folder.remove(Path(self._options.marker_folder), self._adapter_name)
             if self._claim is not None:
                 self._claim.give_up()
             with contextlib.suppress(OSError):
@@ -144,6 +165,7 @@ class Agent:
                 if complaint and complaint != self._relay_complaint:
                     self._uplink.send({"ev": "note", "kind": "warning", "text": complaint})
                 self._relay_complaint = complaint
+                self._lay_adapters()
             for key, _ in self._selector.select(1.0):
                 key.data()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from eerl_launch import __version__, launch
+from eerl_launch.adapter_folder import CHOICES
 from eerl_launch.errors import EerlError, OptionError
 from eerl_launch.policy import load_policy
 from eerl_launch.preparation import Options, RefusedError, describe, prepare
@@ -46,7 +47,7 @@ MODES = ("auto", "colocated_sync", "disaggregated_sync", "async_drained", "async
     default="auto",
     show_default=True,
     metavar="auto|none|NAME",
-    help="Framework adapter. This release has none: send markers from your script.",
+    help=f"Framework adapter: {', '.join(CHOICES)}. auto: whichever framework the command imports.",
 )
 @click.version_option(__version__, prog_name="eerl-run")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="CMD [ARG]...")
@@ -65,8 +66,8 @@ def eerl_run(
     CMD's exit code is eerl-run's exit code; its output, input, arguments and signals are untouched.
     """
     try:
-        if adapter not in ("auto", "none"):
-            raise OptionError(f"--adapter {adapter}: this release has no adapters; allowed are auto and none")
+        if adapter not in CHOICES:
+            raise OptionError(f"--adapter {adapter}: no such adapter; allowed are {', '.join(CHOICES)}")
         if time_scale != 1.0 and not simulate:
             raise OptionError("--time-scale works with --simulate only: real GPUs keep their own time")
         policy = load_policy(policy_file)
@@ -79,6 +80,7 @@ def eerl_run(
             simulate=simulate,
             time_scale=time_scale,
             out=out,
+            adapter=adapter,
         )
         if dry_run:
             click.echo(describe(options, os.environ))

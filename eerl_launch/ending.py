@@ -75,8 +75,8 @@ def _reset(nodes: Nodes, orders: Orders, name: str) -> dict[str, Any]:
     return {"ok": not left and not failures, "failures": failures, "unknown": False}
 
 
-def report(folder: Path, formats: Sequence[str], *, markers_came: bool) -> int:
-    """Make the report and tell where it is; 0 when it was made."""
+def report(folder: Path, formats: Sequence[str], silence: str | None) -> int:
+    """Make the report and tell where it is; 0 when it was made. ``silence`` says why no markers came, if so."""
     try:
         from eerl_launch.report import write_report
 
@@ -84,8 +84,8 @@ def report(folder: Path, formats: Sequence[str], *, markers_came: bool) -> int:
     except Exception as error:
         say(f"the report failed ({error!r}); the ledger is complete: eerl report {folder}")
         return 1
-    if not markers_came:
-        say('no markers came, so only the whole job is measured; see README, "Markers"')
+    if silence is not None:
+        say(f'no markers came, so only the whole job is measured{silence}; see README, "Markers"')
     for line in [*paths.summary.splitlines(), f"report: {folder}"]:
         say(line)
     return 0

@@ -26,6 +26,8 @@ from eerl_launch.telling import say
 #: How long the session may take for agents and report once the command has ended.
 _FAREWELL_S = 60.0
 _SILENT_S = 8.0
+#: With framework adapters the command waits this long for the agents, which lay them on their nodes.
+_AGENTS_S = 2.0
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 #: The session's code when it has said itself what went wrong.
 _SAID_SO = 70
@@ -68,6 +70,19 @@ class SessionProcess:
             signal.sigtimedwait({signal.SIGPIPE}, 0)
         except (OSError, ValueError):
             pass
+
+    def wait_for_agents(self) -> None:
+        """Until every node has been heard of, within bounds: a trainer may start processes there at once."""
+        stdout = self.process.stdout
+        if stdout is None:
+            return
+        if select.select([stdout], [], [], _AGENTS_S)[0]:
+            os.read(stdout.fileno(), 1)
+        else:
+            say(
+                f"not every node's agent has answered within {_AGENTS_S:.0f} s; the command starts, and what it "
+                "starts there before they do runs without framework adapters"
+            )
 
     def farewell(self, news: Mapping[str, Any]) -> None:
         """Tell the command's end, wait within bounds for the report, and leave nothing behind."""
@@ -154,6 +169,8 @@ def run(
     session = None if config is None else SessionProcess.start(config, pass_fds)
     for fd in pass_fds:
         os.close(fd)
+    if session is not None and config is not None and config["waits_for_agents"]:
+        session.wait_for_agents()
     group = witness.pid if new_group and witness.pid > 0 else None
     pid = os.fork()
     if pid == 0:

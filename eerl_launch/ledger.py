@@ -8,7 +8,7 @@ reason is not plain. The events, in the order in which a run writes them:
     ``schema_version, run_id, job_id, array_task, restart, user, cluster, job_name, partition, account,
     nodes`` (expected), ``time_unix_s, time_iso, simulated`` (null or e.g. ``"h100:2x8"``), ``time_scale``,
     ``policy`` (as resolved, contract 3.8), ``policy_file, command`` (first word only), ``versions``,
-    ``marker_socket`` (its path on the first node).
+    ``marker_socket`` (its path on the first node), ``adapter`` (``none``, ``auto`` or a name).
 ``node``
     ``node, state`` (``joined | lost | not_measured``), ``reason, hostname``,
     ``source`` (``broker | nvml | sim``),
@@ -153,9 +153,12 @@ def read_events(folder: Path) -> Iterator[Event]:
                 raise LedgerError(f"{path}:{number}: not JSON ({error})") from error
             if not isinstance(event, dict) or "ev" not in event:
                 raise LedgerError(f"{path}:{number}: not a ledger event: {line[:60]!r}")
-            if number == 1 and event.get("schema_version", SCHEMA_VERSION) > SCHEMA_VERSION:
+            version = event.get("schema_version", SCHEMA_VERSION) if number == 1 else SCHEMA_VERSION
+            if not isinstance(version, int):
+                raise LedgerError(f"{path}: schema_version is no number: {version!r}")
+            if version > SCHEMA_VERSION:
                 raise LedgerError(
-                    f"{path}: schema_version {event['schema_version']} is newer than this eerl reads "
-                    f"({SCHEMA_VERSION}); use the eerl that wrote it"
+                    f"{path}: schema_version {version} is newer than this eerl reads ({SCHEMA_VERSION}); "
+                    f"use the eerl that wrote it"
                 )
             yield event

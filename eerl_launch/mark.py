@@ -24,16 +24,23 @@ from math import isfinite
 from types import TracebackType
 from typing import Any
 
-from eerl_launch.mark_sender import Sender
+from .mark_sender import Sender  # relative: eerl-run copies both beside the adapters
 
 MAX_LINE_BYTES = 4096
 _MAX_TEXT = 200
 _MAX_FIELDS = 40
-_TEXTS = frozenset({"phase", "role", "name", "framework", "mode"})
+_MAX_NOTE = 800
+_TEXTS = frozenset({"phase", "role", "name", "framework", "mode", "text", "kind"})
 _LAST_FLUSH_S = 0.1
 
 
 _sender = Sender()
+_phases_marked = False
+
+
+def marks_phases() -> bool:
+    """Whether this process has marked phases or updates through this module; an adapter then leaves it to it."""
+    return _phases_marked
 
 
 def _after_fork_in_child() -> None:
@@ -82,7 +89,7 @@ def _clean(name: str, value: Any) -> Any:
     if name == "update":
         value = int(value) if isinstance(value, (int, float)) and value == value // 1 else None
     if isinstance(value, str):
-        return value[:_MAX_TEXT]
+        return value[: _MAX_NOTE if name == "text" else _MAX_TEXT]
     if isinstance(value, int):
         return value if abs(value) < 2**63 else None
     return value if isinstance(value, float) and isfinite(value) else None
@@ -107,6 +114,9 @@ def _listener() -> str | None:
 
 def _send(event: str, fields: dict[str, Any], required: str | None = None) -> None:
     """Send one event if anybody listens; whatever goes wrong is counted and stays here."""
+    global _phases_marked
+    if event in ("begin", "update"):
+        _phases_marked = True
     try:
         path = _listener()
         if path is None:
@@ -214,8 +224,13 @@ def metric(name: str, value: float, update: int | None = None) -> None:
     _send("metric", {"name": name, "value": value, "update": update}, "value")
 
 
+def note(text: str, kind: str = "adapter") -> None:
+    """A sentence for the user of the job: eerl-run says it once, however many processes send it."""
+    _send("note", {"text": text, "kind": kind}, "text")
+
+
 def main() -> None:
     """The command ``eerl-mark``."""
-    from eerl_launch.mark_cli import main as command
+    from .mark_cli import main as command
 
     raise SystemExit(command())

@@ -17,7 +17,7 @@ PROTOCOL_VERSION = 1
 PHASES = ("generation", "reward", "logprob", "training", "refit", "validation", "checkpoint", "critic")
 COUNTS = ("generated_tokens", "valid_tokens", "longest_response_tokens", "responses")
 _NUMBERS = (*COUNTS, "policy_age", "reward", "total_updates", "value", "count", "longest_consumed_tokens")
-_EVENTS = ("run", "begin", "end", "update", "pool", "pause", "resume", "metric", "lost")
+_EVENTS = ("run", "begin", "end", "update", "pool", "pause", "resume", "metric", "lost", "note")
 #: A marker's own clock is believed when it is at most this much older than its arrival; a marker cannot come
 #: from the future, and one that old came through a stepped clock.
 _MAX_AGE_S = 3600.0

@@ -186,6 +186,11 @@ class Nodes:
         """Whether every node has joined or said why it cannot."""
         return all(node.state != "expected" for node in self.by_name.values())
 
+    @property
+    def all_heard(self) -> bool:
+        """Whether every node's agent has sent something, so that it has set up what trainers find there."""
+        return all(node.heard_at > 0 for node in self.by_name.values())
+
     def without_control(self) -> list[Node]:
         """Nodes on which no clock can be set."""
         return [node for node in self.by_name.values() if not node.controllable]

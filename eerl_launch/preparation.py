@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from eerl_launch import __version__
+from eerl_launch import __version__, adapter_folder
 from eerl_launch.ledger import SCHEMA_VERSION
 from eerl_launch.policy import Policy
 from eerl_launch.slurm import Allocation, agent_argv, read_allocation, run_folder_name
@@ -37,6 +37,7 @@ class Options:
     simulate: str | None = None
     time_scale: float = 1.0
     out: Path | None = None
+    adapter: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,25 @@ def _start_event(
     }
 
 
+def _lay_adapters(options: Options, private: Path, environment: dict[str, str]) -> str:
+    """Put the framework adapters before the command's Pythons; the folder's name, empty when there is none."""
+    if options.adapter == "none":
+        return ""
+    reason = adapter_folder.why_off(options.command)
+    if reason is not None:
+        say(f"{reason}: no framework adapter is loaded; run it without, or send markers from the script")
+        return ""
+    try:
+        folder = adapter_folder.lay(private, adapter_folder.new_name())
+    except OSError as error:
+        say(
+            f"the framework adapters cannot be laid into {private} ({error}); only the script's own markers come"
+        )
+        return ""
+    environment |= adapter_folder.environment(environment, folder, options.adapter)
+    return folder.name
+
+
 def prepare(options: Options, env: Mapping[str, str]) -> Prepared:
     """Make folders and socket; raises RefusedError, OptionError, or OSError when there is no way to measure."""
     job = read_allocation(env)
@@ -170,11 +190,15 @@ def prepare(options: Options, env: Mapping[str, str]) -> Prepared:
         "EERL_RUN_DIR": str(run_folder),
         "EERL_RUN_ID": run_id,
     }
+    adapter_name = _lay_adapters(options, private, environment)
+    adapter = options.adapter if adapter_name else "none"
     marker_fd = server.detach()
     config = {
         "run_folder": str(run_folder),
         "run_id": run_id,
         "private_folder": str(private),
+        "adapter_folder": adapter_name,
+        "waits_for_agents": bool(adapter_name) and job is not None and len(nodes) > 1 and sim_spec is None,
         "session_node": job.node_name if job is not None else nodes[0],
         "nodes": nodes,
         "allocation": asdict(job) if job is not None else None,
@@ -188,6 +212,7 @@ def prepare(options: Options, env: Mapping[str, str]) -> Prepared:
         "start": {
             **_start_event(options, job, nodes, run_id, options.simulate),
             "marker_socket": environment["EERL_SOCKET"],
+            "adapter": adapter,
         },
     }
     return Prepared(environment, config, (marker_fd, lock.fd))
@@ -218,6 +243,7 @@ def describe(options: Options, env: Mapping[str, str]) -> str:
     pools = options.policy.pools
     lines.append(f"pools: generation {_pool(pools.generation)}; training {_pool(pools.training)}")
     lines.append(f"agents: {agents}")
+    lines.append(f"adapter: {options.adapter}")
     lines.append(f"policy in force ({options.policy_file or 'defaults'}):")
     for key, value in options.policy.to_dict().items():
         lines.append(f"  {key}: {value}")

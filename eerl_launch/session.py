@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from eerl_launch import ending
+from eerl_launch.adapter_watch import Adapters
 from eerl_launch.arrangement import Arrangement
 from eerl_launch.clock_maps import clock_map
 from eerl_launch.energy import Allocation
@@ -83,6 +84,7 @@ class Session:
             config, self.policy, self.nodes, self.energy, self.arrangement, self.steering, self.voice
         )
         self.pilot.not_honoured = self.orders.take_not_honoured
+        self.adapters = Adapters(config, self.voice)
         self.status = Status(config, self.nodes, self.steering, self.pilot)
         self.selector = selectors.DefaultSelector()
         self.intake = MarkerIntake(self.clock, config["time_scale"], self.voice, self._mark)
@@ -104,6 +106,7 @@ class Session:
         self._samples_due: list[float] = []
         self._timers = {"second": 0.0, "tick": 0.0, "sample": 0.0}
         self._doing = True
+        self._phases_came = False
         self._launcher_rest = b""
 
     # -- the loop -------------------------------------------------------------------------------------------
@@ -144,6 +147,7 @@ class Session:
     def _tick(self) -> None:
         now = time.monotonic()
         self.watch.tick(now)
+        self.adapters.tell_launcher(self.nodes)
         if now >= self._timers["second"]:
             self._timers["second"] = now + 1.0
             complaint = self.markers.ensure()
@@ -151,6 +155,7 @@ class Session:
                 self.voice.say_once("markers", complaint)
             elif self.door is not None:
                 self.door.ensure()
+            self.adapters.keep()
             self._show_progress()
         if now >= self._timers["tick"]:
             self._timers["tick"] = now + _TICK_PERIOD_S
@@ -196,14 +201,19 @@ class Session:
     # -- markers --------------------------------------------------------------------------------------------
 
     def _mark(self, marker: Marker) -> None:
+        if not self.adapters.accepts(marker):
+            return
         pauses = marker.event in ("pause", "resume") and self.arrangement.mode is Mode.ASYNC_INFLIGHT
         if pauses or marker.event in ("begin", "end", "update"):
+            self._phases_came = True
             if not self.arrangement.settled:
                 self.pilot.first_phase()
                 self.tracker = UpdateTracker(self.arrangement.mode.border)
             edge = self.tracker.feed(marker)
             if edge is not None:
                 self._edge(edge)
+        elif marker.event == "note":
+            self.adapters.note(marker)
         elif marker.event in ("run", "pool", "metric"):
             fields = {
                 key: value for key, value in marker.fields.items() if key not in ("v", "ev", "t", "t_s")
@@ -302,11 +312,10 @@ class Session:
         if self.door is not None:
             self.door.close()
         self.ledger.close()
+        silence = None if self._phases_came else self.adapters.why_silent()
         shutil.rmtree(self.config["private_folder"], ignore_errors=True)
         folder = Path(self.config["run_folder"])
-        return ending.report(
-            folder, self.policy.report.formats, markers_came=bool(self.intake.counts["received"])
-        )
+        return ending.report(folder, self.policy.report.formats, silence)
 
     def _log_end(self, ended_s: float) -> None:
         for node in self.nodes.joined:

@@ -34,7 +34,8 @@ class NoPlaceError(OSError):
     """No folder can hold a socket; the text lists what was tried."""
 
 
-def _is_ours(folder: Path) -> bool:
+def is_private(folder: Path) -> bool:
+    """Whether ``folder`` is a folder of ours that nobody else can look into, and no link to one."""
     try:
         info = folder.lstat()
     except OSError:
@@ -49,7 +50,7 @@ def _make(folder: Path) -> bool:
         folder.chmod(0o700)  # an umask of 0o777 would have left less
     except FileExistsError:
         pass
-    return _is_ours(folder)
+    return is_private(folder)
 
 
 def _holds_a_socket(folder: Path) -> bool:
@@ -202,7 +203,7 @@ def sweep_dead_folders(older_than_s: float = _DEAD_AFTER_S) -> int:
         with contextlib.suppress(OSError):
             for folder in base.glob(f"eerl-{os.geteuid()}-*"):
                 if (
-                    _is_ours(folder)
+                    is_private(folder)
                     and time.time() - folder.stat().st_mtime > older_than_s
                     and _is_dead(folder)
                 ):

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from eerl_controller.bayes.pool_strategy import BayesPools
 from eerl_controller.bayes.strategy import BayesSync
 from eerl_controller.colocated import ColocatedSync
 from eerl_controller.controlled import Controlled
@@ -38,8 +39,9 @@ def _strategy(settings: Settings, mode: ExecutionMode, grid: ClockGrid, referenc
         waiting = (ExecutionMode.DISAGGREGATED_SYNC, ExecutionMode.ASYNC_DRAINED)
         return fixed(settings, grid, pools_wait=mode in waiting)
     synchronous = mode in (ExecutionMode.COLOCATED_SYNC, ExecutionMode.DISAGGREGATED_SYNC)
-    if settings.policy == "eerl" and settings.bayesian and synchronous:
-        return BayesSync(settings.for_mode(mode), grid, references, mode)
+    if settings.policy == "eerl":
+        kind = BayesSync if synchronous else BayesPools
+        return kind(settings.for_mode(mode), grid, references, mode)
     controlled: dict[ExecutionMode, type[Controlled]] = {
         ExecutionMode.COLOCATED_SYNC: ColocatedSync,
         ExecutionMode.DISAGGREGATED_SYNC: DisaggregatedSync,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -78,9 +77,11 @@ class RunningSaving:
 
     def frozen(self) -> RunningSaving:
         """A copy that the updates to come do not change, so that another thread may ask it for its estimate."""
-        other = copy(self)
-        other._history = copy(self._history)
+        other = RunningSaving(self._mode, int(self._top_mhz))
         other._history.entries = list(self._history.entries)
+        other._history.taken, other._history.stride = self._history.taken, self._history.stride
+        other._references, other._lowered = self._references, self._lowered
+        other._reckoned, other._known, other._answer = self._reckoned, self._known, self._answer
         return other
 
     def learn_from(self, other: RunningSaving) -> None:

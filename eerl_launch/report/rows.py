@@ -57,6 +57,7 @@ class UpdateRow:
     generated_tokens: float | None = None
     valid_tokens: float | None = None
     longest_response_tokens: float | None = None
+    responses: float | None = None
     reward: float | None = None
     online_governor_elapsed_s: float | None = None
     online_governor_energy_j: float | None = None

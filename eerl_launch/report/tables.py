@@ -269,6 +269,7 @@ class _Reader:
             longest_response_tokens=number(record.get("longest_consumed_tokens"))
             if longest is None
             else longest,
+            responses=number(event.get("responses")),
             reward=number(record.get("reward")),
             online_governor_elapsed_s=number(governor.get("elapsed_s")),
             online_governor_energy_j=number(governor.get("energy_j")),

@@ -25,6 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import (
+    adapter_overhead,
+    compare_time,
     energy_error,
     footprint,
     launch_time,
@@ -44,11 +46,13 @@ NODES, GPUS_PER_NODE = 4, 8
 #: By name; those of the last table need root and Slurm, and get the rig's cluster.
 ALONE: dict[str, Callable[[], list[Number]]] = {
     "marker": marker_call.measure,
+    "adapter": adapter_overhead.measure,
     "launch": launch_time.measure_outside,
     "observe": observe_time.measure,
     "scoreboard": scoreboard_time.measure,
     "what-if": what_if_error.measure,
     "report": report_time.measure,
+    "compare": compare_time.measure,
 }
 #: Only when asked for.
 LONG: dict[str, Callable[[], list[Number]]] = {"observe-very-many": observe_time.measure_very_many}

@@ -91,11 +91,11 @@ def ledger_events(run: Run, controller: Controller, seen: Sequence[int]) -> Iter
 
 
 def judge(
-    folder: Path, mode: ExecutionMode, policy: str, updates: int, seed: int, *, bayesian: bool
+    folder: Path, mode: ExecutionMode, policy: str, updates: int, seed: int
 ) -> tuple[Judged, Judged] | None:
     """Energy saved and change of throughput of one population world; None when the report claims nothing."""
     world = population(seed, mode, horizon=updates)
-    controller = Controller(Settings(policy=policy, bayesian=bayesian), mode, world.grid, seed)
+    controller = Controller(Settings(policy=policy), mode, world.grid, seed)
     conditions = draw(world, updates, seed)
     run = simulate(world, controller, updates, seed, conditions=conditions)
     seen = [i for i in range(updates) if conditions.delay[i] >= 0]
@@ -153,7 +153,6 @@ def main() -> None:
                             policy,
                             updates,
                             seed,
-                            bayesian=True,
                         )
                         for seed in seeds
                     ]

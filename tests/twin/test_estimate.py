@@ -29,7 +29,7 @@ RUNS = [
 def judged(mode: ExecutionMode, policy: str) -> list[tuple[Judged, Judged]]:
     """Energy saved and change of throughput in every world."""
     with TemporaryDirectory() as place:
-        found = [judge(Path(place) / str(seed), mode, policy, UPDATES, seed, bayesian=True) for seed in SEEDS]
+        found = [judge(Path(place) / str(seed), mode, policy, UPDATES, seed) for seed in SEEDS]
     return [pair for pair in found if pair is not None]
 
 

@@ -1,4 +1,4 @@
-"""The shipped TRL job on a real Slurm cluster: two nodes, plugin, markers, fixed clocks, report."""
+"""A plain TRL script on a real Slurm cluster: two nodes, plugin, adapter, fixed clocks, report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from launch.trl_environment import trl_python
+from adapters.environments import trl_python
 from rig.cluster import Cluster
 from slurm.scripts import PYTHON, leftovers, touched_gpus
 
@@ -29,7 +29,6 @@ def test_trl_job_on_two_nodes(cluster: Cluster) -> None:
         "EERL_EXAMPLES": str(SCRIPT.parent),
         "EERL_POLICY": str(policy),
         "PYTHON": str(trl_python()),
-        "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
     }
     script = SCRIPT.read_text().replace('"$@"', " ".join(["--updates", str(UPDATES), *SIZE]))

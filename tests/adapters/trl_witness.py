@@ -17,7 +17,7 @@ from typing import Any
 def main() -> None:
     example, out, *options = sys.argv[1:]
     names = runpy.run_path(example, run_name="example")
-    trainer_class = names["MarkedGRPOTrainer"]
+    trainer_class = names["GRPOTrainer"]
     generated: list[list[int]] = []
     consumed: list[int] = []
     compute_loss, generate = trainer_class._compute_loss, trainer_class._generate
@@ -27,8 +27,8 @@ def main() -> None:
             consumed.append(int(inputs["completion_mask"].sum()))
         return compute_loss(self, model, inputs)
 
-    def seen_generate(self: Any, prompts: list) -> Any:
-        result = generate(self, prompts)
+    def seen_generate(self: Any, *args: Any) -> Any:
+        result = generate(self, *args)
         if self.model.training:
             generated.append([len(ids) for ids in result[1]])
         return result

@@ -1,4 +1,4 @@
-"""The TRL example with the real TRL on CPU: its markers say exactly what was generated and what the loss consumed."""
+"""Plain TRL on CPU with the adapter: its markers say exactly what was generated and what the loss consumed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from adapters.environments import OLDER_TRL, TRL, trl_python
 from launch.marker_listener import Listener
-from launch.trl_environment import trl_python
+
+from eerl_launch import adapter_folder
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "slurm_examples" / "trl_grpo.py"
@@ -19,16 +21,20 @@ WITNESS = Path(__file__).with_name("trl_witness.py")
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
-@pytest.fixture(scope="module")
-def python() -> Path:
-    """An interpreter with torch and TRL."""
-    return trl_python()
+@pytest.fixture(
+    scope="module",
+    params=[TRL, *(pytest.param(version, marks=pytest.mark.frameworks) for version in OLDER_TRL)],
+)
+def python(request: pytest.FixtureRequest) -> Path:
+    """An interpreter with torch and a TRL: the newest, and with ``make test-frameworks`` older ones."""
+    return trl_python(request.param)
 
 
 def train(
     python: Path, folder: Path, *options: str, processes: int = 1, **env: str
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The markers of a training, and what each rank really did."""
+    """The markers of a training, and what each rank really did; eerl is on the path as eerl-run puts it there."""
+    hooks = adapter_folder.environment({}, adapter_folder.lay(folder, "adapters"), "auto")
     listener = Listener(folder / "s")
     launcher = [] if processes == 1 else ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
     try:
@@ -37,7 +43,7 @@ def train(
             env={
                 **os.environ,
                 "EERL_SOCKET": str(folder / "s"),
-                "PYTHONPATH": str(ROOT),
+                **hooks,
                 "OMP_NUM_THREADS": "1",
                 "HF_HOME": str(folder / "hf"),
                 **env,
@@ -107,28 +113,29 @@ def test_several_optimizer_steps_per_update(python: Path, tmp_path: Path) -> Non
     ]
 
 
-def test_two_processes_send_the_same_totals(python: Path, tmp_path: Path) -> None:
-    """With two ranks each sends the totals of both, so that the larger of them is the truth."""
+def test_two_processes_make_one_sender(python: Path, tmp_path: Path) -> None:
+    """With two ranks one of them sends, and what it sends is the sum over both."""
     markers, seen = train(python, tmp_path, "--updates", "3", "--mask-truncated", processes=2)
 
     updates = of(markers, "update")
-    assert len(updates) == 6
-    for number in range(3):
-        both = [u for u in updates if u["update"] == number]
-        assert {u["generated_tokens"] for u in both} == {sum(sum(rank["generated"][number]) for rank in seen)}
-        assert {u["longest_response_tokens"] for u in both} == {
-            max(max(rank["generated"][number]) for rank in seen)
-        }
-        assert {u["valid_tokens"] for u in both} == {sum(rank["consumed"][number] for rank in seen)}
+    assert [u["update"] for u in updates] == [0, 1, 2]
+    assert [u["responses"] for u in updates] == [16] * 3
+    for number, update in enumerate(updates):
+        assert update["generated_tokens"] == sum(sum(rank["generated"][number]) for rank in seen)
+        assert update["longest_response_tokens"] == max(max(rank["generated"][number]) for rank in seen)
+        assert update["valid_tokens"] == sum(rank["consumed"][number] for rank in seen)
+    assert {m["phase"] for m in of(markers, "begin")} == {"generation", "reward", "training"}
+    assert all(len(of(markers, "begin", phase)) == 3 for phase in ("generation", "reward", "training"))
 
 
-def test_without_eerl_the_example_is_plain_trl(python: Path, tmp_path: Path) -> None:
-    """Outside eerl-run the training runs the same: equal losses with and without markers."""
+def test_losses_are_those_of_plain_trl(python: Path, tmp_path: Path) -> None:
+    """The training runs the same: equal losses with the adapter and without."""
     losses = []
     for name in ("with", "without"):
         (tmp_path / name).mkdir()
-        env = {"EERL_SOCKET": ""} if name == "without" else {}
-        _, (seen,) = train(python, tmp_path / name, "--updates", "3", **env)
+        env = {"PYTHONPATH": ""} if name == "without" else {}
+        markers, (seen,) = train(python, tmp_path / name, "--updates", "3", **env)
+        assert bool(markers) == (name == "with")
         losses.append([entry["loss"] for entry in seen["log"] if "loss" in entry])
 
     assert losses[0] == losses[1]
