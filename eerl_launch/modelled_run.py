@@ -91,7 +91,7 @@ def modelled(name: str, changes: Mapping[str, Any], updates: int, seed: int) -> 
         state=controller.state,
         policy=settings.policy,
         claimed=controller.saving,
-        best=best_fixed(world, conditions, max_loss=settings.max_throughput_loss),
+        best=best_fixed(world, conditions, max_loss=settings.allowed_loss),
         extrapolated=sum(known.extrapolates(*pair) for pair in pairs) if known else 0,
         lowest_mhz=(known.lowest_generation_mhz, known.lowest_training_mhz) if known else None,
     )

@@ -31,7 +31,7 @@ class AsyncDrained(PoolByPool, Trials):
     def _first_round(self) -> Search:
         settings, overlap = self._settings, self._overlap
         axis = overlap.first_axis
-        allowed_time = 1.0 / (1.0 - settings.max_throughput_loss) - 1.0
+        allowed_time = 1.0 / (1.0 - settings.allowed_loss) - 1.0
         # Work wholly bound by the clock would take this many times as long: no trial can be slower than that.
         ratio = overlap.longest_ratio(axis, allowed_time, 1.0 / DEEPEST_START)
         start = min(1.0 / ratio, settings.start_fraction)

@@ -189,7 +189,7 @@ class AsyncInflight(PoolByPool):
         self._words.append(word)
         together = pooled(self._words)
         passes = search.would_pass(together)
-        near = abs(together.loss - self._settings.max_throughput_loss) <= together.time_se
+        near = abs(together.loss - self._settings.allowed_loss) <= together.time_se
         if near and passes and len(self._words) < CONFIRMATION_TRIALS:
             self._confirm_once(pair, f"; so far: {together}")
             return
@@ -230,7 +230,7 @@ class AsyncInflight(PoolByPool):
             return
         self._words = [*self._words, word][-JUDGED_TOGETHER:]
         together = pooled(self._words)
-        allowed = self._settings.max_throughput_loss
+        allowed = self._settings.allowed_loss
         # Until there is as much evidence as is ever judged together, noise gets the benefit of a standard error, of
         # at most the one that blocks are made for.
         most = 0.0 if len(self._words) >= JUDGED_TOGETHER else self._settings.async_inflight_standard_error

@@ -107,7 +107,7 @@ class Lock:
 
         Without the second look, the luck of single windows would ratchet the clocks up over a long run.
         """
-        allowed = self._settings.max_throughput_loss
+        allowed = self._settings.allowed_loss
         everything = self._known.get(pair, window)
         return window.loss > allowed and (window.loss - window.time_se > allowed or everything.loss > allowed)
 
@@ -129,7 +129,7 @@ class Lock:
 
     def is_alarming(self, window: Comparison) -> bool:
         """Whether a loss is too large for feedback steps to mend within a reasonable time."""
-        limit = max(ALARM_FACTOR * self._settings.feedback_large_loss, self._settings.max_throughput_loss)
+        limit = max(ALARM_FACTOR * self._settings.feedback_large_loss, self._settings.allowed_loss)
         return window.loss - ALARM_SE * window.time_se > limit
 
     def _alarm(self, pair: Pair, model: GovernorModel) -> tuple[Comparison, str] | None:
@@ -187,7 +187,7 @@ class Lock:
         self._raises = 0
         if window.energy_change >= 0.0:
             return Verdict(Advice.DOUBT, pair, window, f"the lock no longer saves: {window}")
-        gain_limit = max(settings.max_throughput_loss, 3.0 * window.time_se)
+        gain_limit = max(settings.allowed_loss, 3.0 * window.time_se)
         if -window.loss > gain_limit and not self._speed_doubted:
             self._speed_doubted = True
             return Verdict(Advice.DOUBT, pair, window, f"faster than a lowered clock can be: {window}")

@@ -111,7 +111,7 @@ def lower_with_margin(
     vain = [
         other
         for other, word in known.items()
-        if word.loss > settings.max_throughput_loss
+        if word.loss > settings.allowed_loss
         or (other != pair and at_or_below(other, pair) and word.energy_change >= here.energy_change)
     ]
     found: tuple[float, Pair] | None = None
@@ -130,7 +130,7 @@ def lower_with_margin(
         if x_now > 0.0:
             cost = max(cost, own / x_now * (x_then - x_now))
         gain = response.added_energy(x_now) - response.added_energy(x_then)
-        fits = max(window.loss, here.loss) + cost <= settings.max_throughput_loss
+        fits = max(window.loss, here.loss) + cost <= settings.allowed_loss
         tried = any(at_or_below(lower, other) for other in vain)
         if fits and not tried and gain > settings.min_gain / 2 and (found is None or gain > found[0]):
             found = (gain, lower)

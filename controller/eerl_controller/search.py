@@ -105,7 +105,7 @@ class Search:
         """Algorithm 1's rule; after an earlier round, with no more energy than what that one confirmed."""
         reference = self.round.reference
         most = reference.energy_change if reference else 0.0
-        return word.passes(self._settings.max_throughput_loss) and word.energy_change <= most
+        return word.passes(self._settings.allowed_loss) and word.energy_change <= most
 
     def next(self) -> Levels | None:
         """The next setting to try, or None when the search is over."""
@@ -117,7 +117,7 @@ class Search:
             return self._start()
         last = self.trials[-1]
         words = self._words()
-        if last.comparison.loss > self._settings.max_throughput_loss:
+        if last.comparison.loss > self._settings.allowed_loss:
             candidate = self._raise(last)
             if self._open(candidate, words) and self._energy(candidate) < self._best(words):
                 return candidate
@@ -180,7 +180,7 @@ class Search:
 
     def _clearly_slow(self, word: Comparison) -> bool:
         """Whether a setting was too slow by more than one standard error."""
-        return word.loss - word.time_se > self._settings.max_throughput_loss
+        return word.loss - word.time_se > self._settings.allowed_loss
 
     def _x(self, axis: int, level: int) -> float:
         return self._ceilings[axis] / self._axes[axis][level - 1] - 1.0 if level else 0.0
@@ -241,7 +241,7 @@ class Search:
 
     def _allowed_time(self) -> float:
         """The allowed loss as added time: throughput 1 - loss is time 1 / (1 - loss)."""
-        return 1.0 / (1.0 - self._settings.max_throughput_loss) - 1.0
+        return 1.0 / (1.0 - self._settings.allowed_loss) - 1.0
 
     def _rest(self) -> tuple[float, float]:
         """Mean added time and energy of what belongs to neither clock."""

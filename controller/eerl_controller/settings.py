@@ -11,6 +11,10 @@ from eerl_controller.records import ExecutionMode
 
 POLICIES = ("eerl", "paper", "fixed", "governor")
 
+#: Not to be told from no loss: two runs of one configuration under the governor differ by 0.7 % (appendix E), more
+#: than twice as much.
+FREE_LOSS = 0.003
+
 
 class SettingsError(ValueError):
     """A setting that cannot be used; the message names it, what was seen and what is allowed."""
@@ -26,7 +30,8 @@ class Settings:
         ``eerl`` learns one model of time and power and decides by one rule over the whole run; ``paper`` searches and
         locks as the paper does; ``fixed`` holds given clocks; ``governor`` only measures.
     ``max_throughput_loss``
-        Allowed loss as a fraction of governor throughput (Table 3: 2 %). 0 takes free savings only.
+        Allowed loss as a fraction of governor throughput (Table 3: 2 %). 0 takes free savings only: what costs no
+        more than could be told from nothing (:attr:`allowed_loss`).
     ``idle_mhz``
         Clock of a waiting separate pool, MHz (Table 3: 345). A colocated job never waits in a pool of its own.
     ``warmup_updates``
@@ -122,6 +127,13 @@ class Settings:
     fixed_training_mhz: int | None = None
     min_mhz: int | None = None
     max_mhz: int | None = None
+
+    @property
+    def allowed_loss(self) -> float:
+        """The loss that clocks may cost, their search included: ``max_throughput_loss``, but no less than can be told
+        from nothing, as a fraction of governor throughput.
+        """
+        return max(self.max_throughput_loss, FREE_LOSS)
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:

@@ -161,7 +161,7 @@ class Trials(Controlled):
             self._after_confirmation(pair, comparison, evidence)
 
     def _passes(self, comparison: Comparison) -> bool:
-        return comparison.passes(self._settings.max_throughput_loss)
+        return comparison.passes(self._settings.allowed_loss)
 
     def _after_confirmation(self, pair: Pair, comparison: Comparison, evidence: Evidence) -> None:
         if self._search is not None and self._levels is not None:
@@ -258,7 +258,7 @@ class Trials(Controlled):
         if self._fresh < wanted:
             return
         self._lock.forget()
-        shifted = has_shifted(self._references, wanted, self._settings.max_throughput_loss)
+        shifted = has_shifted(self._references, wanted, self._settings.allowed_loss)
         if shifted:
             self._references.keep_last(wanted)
             self._lock.believe_speed()

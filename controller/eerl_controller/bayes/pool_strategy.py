@@ -42,7 +42,7 @@ class BayesPools(PoolCalibration):
         """What may be lost. When nobody says how long the run will be, it is taken to last as long again as it has
         lasted, and no less than a monitoring window, so that something may begin.
         """
-        limit, past_s, left = self._settings.max_throughput_loss, self._learner.past_s, self._left
+        limit, past_s, left = self._settings.allowed_loss, self._learner.past_s, self._left
         told = left is not None
         if left is None:
             left = max(float(self._learner.seen), float(self._settings.monitor_window))

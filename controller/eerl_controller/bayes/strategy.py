@@ -181,7 +181,7 @@ class BayesSync(Stateful):
         """What may be lost. When nobody says how long the run will be, it is taken to last as long again as it has
         lasted, and no less than a short run does; what was lost must then be within the limit at any time.
         """
-        limit, past_s, left = self._settings.max_throughput_loss, self._learner.past_s, self._left
+        limit, past_s, left = self._settings.allowed_loss, self._learner.past_s, self._left
         if left is not None:
             return Allowance(limit, past_s, left, (left,))
         left = max(float(self._learner.seen), SHORT_RUN)
