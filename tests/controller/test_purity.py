@@ -16,6 +16,7 @@ ALLOWED = {
     "dataclasses",
     "eerl_controller",
     "enum",
+    "functools",
     "itertools",
     "math",
     "numbers",

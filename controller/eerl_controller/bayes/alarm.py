@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Surprises beyond this drift add up, and this much of them is a change. Gaussian surprises reach it by chance once
-#: in some thousand updates; no single one can.
-CUSUM_DRIFT, CUSUM_LIMIT, LARGEST_SURPRISE = 0.75, 7.0, 3.0
+#: Surprises beyond this drift add up, half of the shift that is looked for: a standard deviation, about what 3 points
+#: are where noise is large. This much of them is a change: with Gaussian surprises the four sums reach it by chance
+#: once in 1,700 updates (Siegmund's approximation), and no single surprise can.
+CUSUM_DRIFT, CUSUM_LIMIT, LARGEST_SURPRISE = 0.5, 7.0, 3.0
 
 
 class Alarm:

@@ -252,7 +252,7 @@ class BayesSync(Stateful):
         if self.state in (State.SEARCH, State.CALIBRATION):
             self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, note)
         else:
-            self._enter(State.REMEASURE, GOVERNOR, Reason.DRIFT, note)
+            self._enter(State.REMEASURE, GOVERNOR, reason, note)
 
     def _alarm(self) -> None:
         """Updates are not what they were: the governor tells whether it is the clocks or the machine."""
