@@ -178,7 +178,7 @@ def test_arrivals_that_stop_coming_lead_back_to_the_governor() -> None:
 
 
 def test_nothing_allowed_takes_free_savings_only() -> None:
-    """At 0 % something is saved all the same, above all where a pool waits, and no loss that could be told is made."""
+    """At 0 % something is saved all the same, above all where a pool waits, and no loss that could be told made."""
     _, run = lived(world(DRAINED), 150, max_throughput_loss=0.0)
 
     totals = run.totals()
