@@ -20,6 +20,7 @@ from eerl_controller.bayes.learner import Learner
 from eerl_controller.bayes.menu import Menu
 from eerl_controller.bayes.plan import Allowance, Choice
 from eerl_controller.bayes.sample import parts_of
+from eerl_controller.bayes.warm import VERSION, fits
 from eerl_controller.clocks import GOVERNOR, Pair, idle_clock, snap
 from eerl_controller.colocated import ColocatedSync
 from eerl_controller.controlled import Controlled
@@ -265,6 +266,20 @@ class BayesSync(Stateful):
         note = "updates are not what they were: the governor tells whether it is the clocks"
         state = State.SEARCH if self.state is State.SEARCH else State.REMEASURE
         self._enter(state, GOVERNOR, Reason.DRIFT, note)
+
+    # -- warm start ---------------------------------------------------------------------------------------------
+
+    def posterior(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What this run knows of its clocks, for a later one with this key (``warm``); None if it knows nothing."""
+        known = self._learner.posterior()
+        return {"version": VERSION, "key": dict(key), **known} if known is not None else None
+
+    def from_posterior(self, posterior: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
+        """Start from an earlier run's posterior, before the first record; False, changing nothing, if it is unfit."""
+        if not fits(posterior, key) or self._learner.seen:
+            return False
+        self._learner.warm(posterior)
+        return True
 
     # -- words and memory --------------------------------------------------------------------------------------
 
