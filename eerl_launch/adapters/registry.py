@@ -6,11 +6,22 @@ from __future__ import annotations
 MODULES = {
     "trl.trainer.grpo_trainer": "trl",
     "trl.generation.vllm_generation": "trl",
+    "nemo_rl.utils.timer": "nemo_rl",
+    "nemo_rl.utils.logger": "nemo_rl",
+    "nemo_rl.algorithms.grpo": "nemo_rl",
+    "nemo_rl.algorithms.ppo": "nemo_rl",
+    "nemo_rl.algorithms.single_controller_utils.setup": "nemo_rl",
+    "nemo_rl.models.policy.lm_policy": "nemo_rl",
+    "nemo_rl.models.policy.workers.base_policy_worker": "nemo_rl",
+    "nemo_rl.models.generation.vllm.vllm_backend": "nemo_rl",
+    "nemo_rl.experience.rollouts": "nemo_rl",
+    "nemo_rl.experience.rollout_manager": "nemo_rl",
 }
 
 #: What ``--adapter`` takes → the modules of ours that it means.
 ADAPTERS = {
     "trl": ("trl",),
+    "nemo_rl": ("nemo_rl",),
 }
 
 
