@@ -16,12 +16,22 @@ MODULES = {
     "nemo_rl.models.generation.vllm.vllm_backend": "nemo_rl",
     "nemo_rl.experience.rollouts": "nemo_rl",
     "nemo_rl.experience.rollout_manager": "nemo_rl",
+    "verl.utils.profiler.performance": "verl",
+    "verl.utils.tracking": "verl",
+    "verl.trainer.ppo.ray_trainer": "verl",
+    "verl.trainer.ppo.metric_utils": "verl",
+    "verl.trainer.ppo.v1.trainer_base": "verl",
+    "verl.trainer.ppo.v1.replay_buffer": "verl",
+    "verl.experimental.agent_loop.agent_loop": "verl",
+    "verl.workers.engine_workers": "verl",
+    "verl.checkpoint_engine.base": "verl",
 }
 
 #: What ``--adapter`` takes → the modules of ours that it means.
 ADAPTERS = {
     "trl": ("trl",),
     "nemo_rl": ("nemo_rl",),
+    "verl": ("verl",),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 from launch.marker_listener import HANG_S, Listener
 
+from eerl_launch import adapter_folder
 from eerl_launch.markers import Marker, parse
 from eerl_launch.modes import Mode
 from eerl_launch.update_tracker import UpdateTracker
@@ -79,16 +81,21 @@ class Outcome:
 
 
 def run(
-    command: list[str], folder: Path, environment: Mapping[str, str], *, python: str = sys.executable
+    command: list[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    *,
+    adapter: str = "auto",
+    python: str = sys.executable,
 ) -> Outcome:
-    """Run Python with ``command``, with ``folder`` and the checkout on its path, under a marker socket."""
+    """Run Python with ``command`` and ``folder`` on its path, set up as eerl-run does, under a marker socket."""
     place = Path(tempfile.mkdtemp(prefix="eerl-"))
     listener = Senders(place / "s")
-    path = os.pathsep.join([str(folder), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    plain = {**os.environ, "PYTHONPATH": str(folder), "EERL_SOCKET": str(listener.path), **environment}
     try:
         done = subprocess.run(
             [python, *command],
-            env={**os.environ, "PYTHONPATH": path, "EERL_SOCKET": str(listener.path), **environment},
+            env={**plain, **adapter_folder.environment(plain, adapter_folder.lay(place), adapter)},
             capture_output=True,
             text=True,
             timeout=10 * HANG_S,
@@ -96,6 +103,7 @@ def run(
         listener.drain()
     finally:
         listener.close()
+        shutil.rmtree(place, ignore_errors=True)
     markers = []
     for sender, line in listener.heard:
         t_s = float(json.loads(line)["t"])

@@ -229,7 +229,7 @@ def test_other_adapters_leave_it_alone() -> None:
     """With another framework's name nothing is hooked."""
     config = json.dumps(CONFIG)
 
-    outcome = run(["-m", "standin_job", config], FOLDER, {"STANDIN_VERSION": "0.7.0", "EERL_ADAPTER": "trl"})
+    outcome = run(["-m", "standin_job", config], FOLDER, {"STANDIN_VERSION": "0.7.0"}, adapter="trl")
 
     assert outcome.returncode == 0
     assert outcome.markers == []

@@ -5,13 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 
-from standin_job import watch
-
-watch()
-
-from nemo_rl import plan  # noqa: E402
-from nemo_rl.experience.rollouts import prompts, run_async_multi_turn_rollout  # noqa: E402
-from nemo_rl.utils.timer import Timer  # noqa: E402
+from nemo_rl import plan
+from nemo_rl.experience.rollouts import prompts, run_async_multi_turn_rollout
+from nemo_rl.utils.timer import Timer
 
 
 def main() -> None:

@@ -6,14 +6,10 @@ import asyncio
 import json
 import sys
 
-from standin_job import watch
-
-watch()
-
-from nemo_rl import plan  # noqa: E402
-from nemo_rl.experience.rollout_manager import RolloutManager  # noqa: E402
-from nemo_rl.utils.logger import Logger  # noqa: E402
-from nemo_rl.utils.timer import Timer  # noqa: E402
+from nemo_rl import plan
+from nemo_rl.experience.rollout_manager import RolloutManager
+from nemo_rl.utils.logger import Logger
+from nemo_rl.utils.timer import Timer
 
 
 async def main(first: int, last: int) -> None:

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 
 
-def watch() -> None:
-    """What the sitecustomize in the job's folder does."""
-    from eerl_launch.adapters import watch
-
-    watch.start(os.environ.get("EERL_ADAPTER", "auto"))
-
-
 def main() -> None:
     config = json.loads(sys.argv[1])
-    watch()
     if config.get("single_controller"):
         from nemo_rl.algorithms.single_controller_utils.setup import setup_single_controller
 

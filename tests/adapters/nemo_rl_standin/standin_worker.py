@@ -7,8 +7,6 @@ import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from standin_job import watch
-
 torch: Any = ModuleType("torch")
 properties = SimpleNamespace(uuid="of-cuda") if os.environ["STANDIN_TORCH"] == "told" else SimpleNamespace()
 torch.cuda = SimpleNamespace(
@@ -17,16 +15,20 @@ torch.cuda = SimpleNamespace(
     get_device_properties=lambda device: properties,
 )
 sys.modules["torch"] = torch
-watch()
 
-from nemo_rl.models.generation.vllm.vllm_backend import VllmInternalWorkerExtension  # noqa: E402
-from nemo_rl.models.policy.workers.base_policy_worker import AbstractPolicyWorker  # noqa: E402
-from nemo_rl.utils.timer import Timer  # noqa: E402
 
-if sys.argv[1] == "training":
-    for _ in range(2):  # once more after a restart of the group
-        AbstractPolicyWorker().init_collective("localhost", 1, 2, train_world_size=1)
-else:
-    VllmInternalWorkerExtension().init_collective(0, "localhost", 1, 2)
-with Timer().time("policy_training"):
-    pass
+def main() -> None:
+    from nemo_rl.models.generation.vllm.vllm_backend import VllmInternalWorkerExtension
+    from nemo_rl.models.policy.workers.base_policy_worker import AbstractPolicyWorker
+    from nemo_rl.utils.timer import Timer
+
+    if sys.argv[1] == "training":
+        for _ in range(2):  # once more after a restart of the group
+            AbstractPolicyWorker().init_collective("localhost", 1, 2, train_world_size=1)
+    else:
+        VllmInternalWorkerExtension().init_collective(0, "localhost", 1, 2)
+    with Timer().time("policy_training"):
+        pass
+
+
+main()

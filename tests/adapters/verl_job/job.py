@@ -1,0 +1,64 @@
+"""A run of verl's synchronous trainer on a CPU, started as its own ``main_ppo`` starts it: in an actor of Ray."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import ray
+from hydra import compose, initialize_config_module
+from verl.trainer.main_ppo import run_ppo
+
+STEPS = 4
+
+
+@ray.remote(num_cpus=0)
+class Runner:
+    def run(self, config) -> None:  # type: ignore[no-untyped-def]
+        import stubs
+        import transfer_queue as tq
+
+        config.transfer_queue.enable = True
+        tq.init(config.transfer_queue)
+        trainer = stubs.Trainer(config)
+        trainer.init()
+        trainer.fit(stubs.Engines(config.stub_turns))
+        tq.close()
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--turns", type=int, default=1)
+    options.add_argument("overrides", nargs="*")
+    chosen = options.parse_args()
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose(
+            "ppo_trainer",
+            [
+                "data.train_batch_size=4",
+                "data.gen_batch_size=4",
+                "actor_rollout_ref.rollout.n=3",
+                "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+                "actor_rollout_ref.actor.use_kl_loss=true",
+                "algorithm.adv_estimator=grpo",
+                f"trainer.total_training_steps={STEPS}",
+                "trainer.test_freq=2",
+                "trainer.save_freq=-1",
+                "trainer.val_before_train=true",
+                "trainer.logger=[]",
+                "trainer.resume_mode=disable",
+                f"+stub_turns={chosen.turns}",
+                "+ray_kwargs.ray_init.include_dashboard=false",
+                *chosen.overrides,
+            ],
+        )
+    run_ppo(config, Runner)
+    import stubs
+
+    stubs.own_counts(STEPS, chosen.turns)
+    ray.shutdown()
+    os._exit(0) if False else None
+
+
+if __name__ == "__main__":
+    main()

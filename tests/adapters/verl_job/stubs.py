@@ -1,0 +1,168 @@
+"""Stand-ins for what verl's trainer commands: workers, engines and data. The trainer itself is verl's own."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import plan
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils import tensordict_utils as tu
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+PROMPT = 9
+
+
+class Prompts:
+    """A data loader of prompts that never ends within an epoch."""
+
+    def __init__(self, size: int, batches: int) -> None:
+        self._size, self._batches = size, batches
+
+    def __len__(self) -> int:
+        return self._batches
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for _ in range(self._batches):
+            rows = np.array([[{"role": "user", "content": "?"}]] * self._size, dtype=object)
+            yield {"raw_prompt": rows, "index": np.arange(self._size)}
+
+
+class Workers:
+    """The actor's worker group: writes what verl reads back, and returns the metrics of an update."""
+
+    world_size = 1
+    _dispatch_info = {"actor": [0]}  # noqa: RUF012 - as in the class it stands for
+
+    def compute_log_prob(self, batch: Any) -> Any:
+        lengths = [tag["seq_len"] for tag in batch.tags]
+        fields = {
+            name: torch.nested.as_nested_tensor(
+                [torch.full((n,), -1.0) for n in lengths], layout=torch.jagged
+            )
+            for name in ("log_probs", "entropy")
+        }
+        return tq.kv_batch_put(
+            keys=batch.keys,
+            partition_id=batch.partition_id,
+            fields=TensorDict(fields, batch_size=len(lengths)),
+        )
+
+    compute_ref_log_prob = compute_log_prob
+
+    def update_actor(self, batch: Any) -> dict[str, Any]:
+        time.sleep(0.01)
+        return {"metrics": {"mfu": [0.1], "grad_norm": [1.0], "lr": [1e-6]}}
+
+
+class Weights:
+    """The checkpoint engine's manager, with nothing to send."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    def update_weights(self, global_steps: int | None = None) -> dict[str, Any]:
+        self.sent += 1
+        return {}
+
+    def sleep_replicas(self) -> None: ...
+    def abort_replicas(self, reject_request: bool = False) -> None: ...
+    def resume_generation_replicas(self) -> None: ...
+
+
+class Engines:
+    """The agent loops: each prompt's responses arrive in the transfer queue a little later."""
+
+    def __init__(self, turns: int) -> None:
+        self._turns = turns
+
+    def generate_sequences(self, prompts: TensorDict) -> None:
+        validates = "validate" in prompts
+        step = int(tu.get_non_tensor_data(prompts, "global_steps", 0))
+        uids = list(prompts["uid"])
+        threading.Thread(target=self._answer, args=(uids, step, validates), daemon=True).start()
+
+    def _answer(self, uids: list[str], step: int, validates: bool) -> None:
+        partition = "val" if validates else "train"
+        for number, uid in enumerate(uids):
+            for session in range(1 if validates else plan.EACH):
+                self._put(uid, session, step, number * plan.EACH + session, partition)
+            tq.kv_put(key=uid, partition_id=partition, tag={"status": "finished"})
+
+    def _put(self, uid: str, session: int, step: int, row: int, partition: str) -> None:
+        length = plan.length(step, row) if partition == "train" else 500
+        foreign = plan.spoken(step, row, self._turns)
+        own = length - foreign
+        output = AgentLoopOutput(
+            prompt_ids=[1] * PROMPT,
+            response_ids=[2] * length,
+            response_mask=[1] * (own // 2) + [0] * foreign + [1] * (own - own // 2),
+            response_logprobs=[-1.0] * length,
+            reward_score=0.5,
+            num_turns=2 * self._turns,
+            metrics=AgentLoopMetrics(),
+            extra_fields={"min_global_steps": step - 1, "max_global_steps": step - 1},
+        )
+        field = output.as_dict()
+        field.update(uid=uid, global_steps=step, reward_model={}, data_source="stub")
+        field["loss_mask"] = field["response_mask"]
+        field["input_ids"] = torch.cat([field["prompts"], field["responses"]])
+        field["position_ids"] = torch.arange(len(field["input_ids"]))
+        field["multi_modal_inputs"] = {}
+        tags = {
+            "status": "success",
+            "prompt_len": PROMPT,
+            "response_len": length,
+            "seq_len": PROMPT + length,
+            "global_steps": step,
+            "min_global_steps": step - 1,
+            "max_global_steps": step - 1,
+        }
+        tq.kv_batch_put(
+            keys=[f"{uid}_{session}_0"],
+            fields=list_of_dict_to_tensordict([field]),
+            tags=[tags],
+            partition_id=partition,
+        )
+
+
+class Trainer(PPOTrainerSync):
+    """verl's synchronous trainer with its own ``fit``; what it would build on GPUs is put there."""
+
+    def _setup(self) -> None:
+        self.tokenizer = SimpleNamespace(
+            eos_token_id=0, pad_token_id=0, decode=lambda ids, skip_special_tokens: "words"
+        )
+        self.processor = None
+        self.train_dataloader = Prompts(plan.PROMPTS, 100)
+        self.train_dataloader_it = None
+        self.val_dataloader = Prompts(2, 1)
+        self.steps_per_epoch = 100
+        self.total_training_steps = self.config.trainer.total_training_steps
+        self._init_dump_executor()
+        self.ref_in_actor = False
+        self.actor_rollout_wg = self.ref_policy_wg = Workers()
+        self.checkpoint_manager = Weights()
+        self.llm_server_manager = SimpleNamespace()
+        self.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=["a reward worker"])
+        self.distillation_config = self.teacher_model_manager = None
+        self.resource_pool_manager = SimpleNamespace(get_n_gpus=lambda: 1)
+        self.replay_buffer.poll_interval = 0.02
+        self._load_checkpoint()
+
+
+def own_counts(steps: int, turns: int) -> None:
+    """What the stub engine knows it generated, for the test to compare with."""
+    for step in range(1, steps + 1):
+        rows = range(plan.PROMPTS * plan.EACH)
+        own = [plan.length(step, row) - plan.spoken(step, row, turns) for row in rows]
+        print(json.dumps({"update": step, "generated": sum(own), "longest": max(own)}), flush=True)
