@@ -30,7 +30,9 @@ class Adapters:
         try:
             adapter_folder.lay(self._private)
         except OSError as error:
-            self._voice.say_once("adapters", f"the framework adapters vanished and cannot be laid again ({error})")
+            self._voice.say_once(
+                "adapters", f"the framework adapters vanished and cannot be laid again ({error})"
+            )
 
     def tell_launcher(self, nodes: Nodes) -> None:
         """Once every agent has been heard of, the launcher waits no longer: a byte on standard output."""

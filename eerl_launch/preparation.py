@@ -138,7 +138,9 @@ def _lay_adapters(options: Options, private: Path, environment: dict[str, str]) 
     try:
         folder = adapter_folder.lay(private)
     except OSError as error:
-        say(f"the framework adapters cannot be laid into {private} ({error}); only the script's own markers come")
+        say(
+            f"the framework adapters cannot be laid into {private} ({error}); only the script's own markers come"
+        )
         return "none"
     environment |= adapter_folder.environment(environment, folder, options.adapter)
     return options.adapter

@@ -91,9 +91,7 @@ def build_trainer(options: argparse.Namespace, folder: Path) -> GRPOTrainer:
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="GRPO with TRL on CPU and a tiny random model."
-    )
+    parser = argparse.ArgumentParser(description="GRPO with TRL on CPU and a tiny random model.")
     parser.add_argument("--updates", type=int, default=50, help="optimizer steps")
     parser.add_argument("--responses", type=int, default=8, help="per update and process")
     parser.add_argument("--max-tokens", type=int, default=32, help="of a response")

@@ -162,6 +162,7 @@ class _Running:
             return
         try:
             generator.send(result)
+            generator.close()  # a second yield is no use
         except StopIteration:
             pass
         except Exception as error:

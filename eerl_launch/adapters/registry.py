@@ -1,4 +1,4 @@
-"""Which adapter wants to see which module of a framework. Loaded into every Python process of the job: keep it small."""
+"""Which adapter wants to see which module of a framework. Loaded into every Python of the job: keep it small."""
 
 from __future__ import annotations
 

@@ -3,11 +3,13 @@
 First on PYTHONPATH, so it is also run by whatever old Python the job uses as a tool: plain syntax only.
 """
 
+# mypy: ignore-errors
+
 import os
 import sys
 
 
-def _set_up(folder):  # type: ignore[no-untyped-def]
+def _set_up(folder):
     if sys.version_info < (3, 10):  # noqa: UP036 - a job's tools may bring an older Python than its trainer
         return
     if "EERL_SOCKET" not in os.environ:  # an environment that was cleaned on the way here
@@ -23,7 +25,7 @@ def _set_up(folder):  # type: ignore[no-untyped-def]
         pass
 
 
-def _run_next(folder):  # type: ignore[no-untyped-def]
+def _run_next(folder):
     """Import the next sitecustomize on the path in our place; an exception of its own is its own."""
     ours = sys.modules.pop("sitecustomize", None)
     path = list(sys.path)

@@ -89,14 +89,14 @@ class Cycle:
 class Lengths:
     """The responses of a rollout, over all ranks: generated tokens of each, and which the loss leaves out."""
 
-    def __init__(self, own: list[int], lengths: list[int], left_out: list[bool]) -> None:
+    def __init__(self, own: int, lengths: list[int], left_out: list[bool]) -> None:
         self.own = own
-        self.lengths = lengths
-        self.left_out = left_out
+        self._taken = [0 if out else n for n, out in zip(lengths, left_out, strict=True)]
 
-    def valid(self) -> int:
-        """Tokens that the loss takes, over all ranks."""
-        return sum(n for n, out in zip(self.lengths, self.left_out, strict=True) if not out)
+    def valid(self, rank: int | None = None) -> int:
+        """Tokens that the loss takes, over all ranks or of one."""
+        taken = self._taken if rank is None else self._taken[rank * self.own : (rank + 1) * self.own]
+        return sum(taken)
 
 
 class Gathers:
@@ -124,9 +124,9 @@ class Gathers:
     def of(self, own: Sequence[int], kind: str) -> list[Any] | None:
         """What all ranks gave where this one gave ``own``, in a tensor of that kind of number; the last such."""
         for given, result in reversed(self.seen):
-            if getattr(given, "ndim", 0) == 1 and kind in str(given.dtype) and len(given) == len(own):
-                if kind == "bool" or given.tolist() == list(own):
-                    return list(result.tolist())
+            fits = getattr(given, "ndim", 0) == 1 and kind in str(given.dtype) and len(given) == len(own)
+            if fits and (kind == "bool" or given.tolist() == list(own)):
+                return list(result.tolist())
         return None
 
 
@@ -226,7 +226,7 @@ def generation(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
         masked = getattr(trainer, "mask_truncated_completions", False)
         left_out = truncated if masked else [False] * len(lengths)
         if left_out is not None and len(left_out) == len(lengths):
-            cycle.lengths = Lengths(own, lengths, left_out)
+            cycle.lengths = Lengths(len(own), lengths, left_out)
         cycle.counts = {
             "generated_tokens": sum(lengths),
             "longest_response_tokens": max(lengths, default=0),
@@ -252,12 +252,10 @@ def scoring(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
     if trainer.accelerator.num_processes == 1:
         cycle.counts["valid_tokens"] = own
         return
-    known, rank = cycle.lengths, trainer.accelerator.process_index
-    if known is not None:
-        share = slice(rank * len(known.own), (rank + 1) * len(known.own))
-        if own == Lengths([], known.lengths[share], known.left_out[share]).valid():
-            cycle.counts["valid_tokens"] = known.valid()
-            return
+    known = cycle.lengths
+    if known is not None and own == known.valid(trainer.accelerator.process_index):
+        cycle.counts["valid_tokens"] = known.valid()
+        return
     adapter.say("the loss takes other tokens than were generated, on several ranks; valid tokens are unknown")
 
 

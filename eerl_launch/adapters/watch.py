@@ -80,7 +80,7 @@ def _adapt(ours: str, name: str, module: ModuleType) -> None:
     """Import our module for it, only now, and let its adapter set its hooks."""
     full = f"{__package__}.{ours}"
     __import__(full)
-    sys.modules[full].adapter.loaded(name, module)  # type: ignore[attr-defined]
+    sys.modules[full].adapter.loaded(name, module)
 
 
 def _complain(name: str, error: Exception) -> None:
@@ -98,7 +98,7 @@ def start(choice: str) -> Watch | None:
     if not modules or any(isinstance(finder, Watch) for finder in sys.meta_path):
         return None
     watch = Watch(modules, _adapt)
-    sys.meta_path.insert(0, watch)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, watch)
     for name in modules:
         if name in sys.modules:
             watch.tell(name, sys.modules[name])

@@ -1,0 +1,87 @@
+"""Who of a job's processes marks phases: one, and nobody twice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from eerl_launch.adapters import speaker
+
+ROOT = Path(__file__).parents[2]
+#: Speaks if it may, says so, and stays until its input closes.
+OTHER = "import sys; from eerl_launch.adapters import speaker; print(speaker.silence(), flush=True); sys.stdin.read()"
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A job of its own, in which nobody has spoken."""
+    monkeypatch.setenv("EERL_SOCKET", str(tmp_path / "s"))
+    monkeypatch.setattr(speaker, "_fd", None)
+    monkeypatch.setattr(speaker, "_socket", "")
+    yield
+    if speaker._fd is not None:
+        os.close(speaker._fd)
+
+
+def other() -> subprocess.Popen[str]:
+    """Another trainer of the job."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "controller")])
+    return subprocess.Popen(
+        [sys.executable, "-c", OTHER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+def test_the_first_of_two_trainers_speaks() -> None:
+    """A second one at the same time is silent and says why; after its end, or its death, the next may."""
+    with other() as first:
+        assert first.stdout is not None and first.stdout.readline() == "None\n"
+        reason = speaker.silence()
+        assert reason is not None and "second trainer" in reason
+        first.kill()
+    assert speaker.silence() is None
+    with other() as late:
+        heard = late.communicate("", timeout=60)[0]
+    assert "second trainer" in heard
+
+
+def test_asking_again_is_the_same(tmp_path: Path) -> None:
+    """The one that speaks goes on speaking."""
+    assert speaker.silence() is None
+    assert speaker.silence() is None
+
+
+def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside eerl-run nothing is marked."""
+    monkeypatch.delenv("EERL_SOCKET")
+
+    assert speaker.silence() is not None
+
+
+def test_a_script_that_marks_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its markers are the ones that count; one that only sends a metric leaves phases to the adapter."""
+    theirs = ModuleType("eerl_launch.mark")
+    monkeypatch.setitem(sys.modules, "eerl_launch.mark", theirs)
+    theirs.marks_phases = lambda: False  # type: ignore[attr-defined]
+    assert speaker.silence() is None
+
+    theirs.marks_phases = lambda: True  # type: ignore[attr-defined]
+    reason = speaker.silence()
+
+    assert reason is not None and "marks its phases itself" in reason
+
+
+def test_a_place_that_takes_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no lock file can be made there is no reason for silence."""
+    monkeypatch.setenv("EERL_SOCKET", "/proc/no/such/place/s")
+
+    assert speaker.silence() is None
