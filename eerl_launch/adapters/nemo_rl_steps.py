@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import mark
-from .labels import Labels
 from .nemo_rl_run import Run
+from .phases import Labels
 from .tokens import Counted, masked, whole
 
 _STEP = "total_step_time"
@@ -57,7 +57,7 @@ class Steps:
         if label == "generation":
             self._round = None
             self._rounds += 1
-        self._labels.start(label, self._update)
+        self._labels.begin(label, self._update)
         if label == "weight_sync" and self.in_flight:
             mark.pause(self._update)
 
@@ -73,7 +73,7 @@ class Steps:
                 counts = self._round.generated()
                 if self._generated is not None:
                     self._generated = self._generated + self._round
-        self._labels.stop(label, **counts)
+        self._labels.end(label, **counts)
         if label in _TRAINS:
             self._trained = True
         elif label == _STEP:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import mark
-from .labels import Labels
+from .phases import Labels
 from .tokens import Counted, masked, setting
 
 _TRAINS = ("update_actor", "update_critic")
@@ -77,7 +77,7 @@ class Steps:
         """A label's timer has started."""
         if label == "step" and self._trained:  # its metrics never came
             self._clear()
-        self._labels.start(label, self._update())
+        self._labels.begin(label, self._update())
         if label == "update_weights" and self._separate:
             mark.pause(self._update())
 
@@ -90,7 +90,7 @@ class Steps:
             counts = self._rollout.generated()
             self._arrived = self._rollout if self._arrived is None else self._arrived + self._rollout
             self._rollout = None
-        self._labels.stop(label, **counts)
+        self._labels.end(label, **counts)
         self._trained = self._trained or label in _TRAINS
 
     # -- counts ---------------------------------------------------------------------------------------------
