@@ -16,6 +16,11 @@ MODULES = {
     "nemo_rl.models.generation.vllm.vllm_backend": "nemo_rl",
     "nemo_rl.experience.rollouts": "nemo_rl",
     "nemo_rl.experience.rollout_manager": "nemo_rl",
+    "openrlhf.trainer.ppo_trainer": "openrlhf",
+    "openrlhf.trainer.ppo_utils.samples_generator": "openrlhf",
+    "openrlhf.trainer.ppo_utils.experience_maker": "openrlhf",
+    "openrlhf.trainer.ray.launcher": "openrlhf",
+    "openrlhf.trainer.ray.vllm_worker_wrap": "openrlhf",
     "verl.utils.profiler.performance": "verl",
     "verl.utils.tracking": "verl",
     "verl.trainer.ppo.ray_trainer": "verl",
@@ -31,6 +36,7 @@ MODULES = {
 ADAPTERS = {
     "trl": ("trl",),
     "nemo_rl": ("nemo_rl",),
+    "openrlhf": ("openrlhf",),
     "verl": ("verl",),
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 
 import ray
 from hydra import compose, initialize_config_module
@@ -15,9 +14,12 @@ STEPS = 4
 @ray.remote(num_cpus=0)
 class Runner:
     def run(self, config) -> None:  # type: ignore[no-untyped-def]
+        import faulthandler
+
         import stubs
         import transfer_queue as tq
 
+        faulthandler.dump_traceback_later(40)
         config.transfer_queue.enable = True
         tq.init(config.transfer_queue)
         trainer = stubs.Trainer(config)
@@ -57,7 +59,6 @@ def main() -> None:
 
     stubs.own_counts(STEPS, chosen.turns)
     ray.shutdown()
-    os._exit(0) if False else None
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -89,7 +88,7 @@ class Engines:
         validates = "validate" in prompts
         step = int(tu.get_non_tensor_data(prompts, "global_steps", 0))
         uids = list(prompts["uid"])
-        threading.Thread(target=self._answer, args=(uids, step, validates), daemon=True).start()
+        self._answer(uids, step, validates)
 
     def _answer(self, uids: list[str], step: int, validates: bool) -> None:
         partition = "val" if validates else "train"
