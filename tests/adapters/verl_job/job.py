@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 import ray
 from hydra import compose, initialize_config_module
@@ -51,6 +52,8 @@ def main() -> None:
                 "trainer.resume_mode=disable",
                 f"+stub_turns={chosen.turns}",
                 "+ray_kwargs.ray_init.include_dashboard=false",
+                "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
+                *(() if "RAY_ADDRESS" in os.environ else ("ray_kwargs.ray_init.num_cpus=4",)),
                 *chosen.overrides,
             ],
         )
