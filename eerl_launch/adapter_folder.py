@@ -18,7 +18,6 @@ FOLDER_NAME = "adapters"
 PACKAGE_NAME = "eerl_trainer"
 #: Made by a Python process in which the hooks are on.
 LOADED_NAME = "loaded"
-RAY_HOOK = f"{PACKAGE_NAME}.adapters.ray_hook.inject"
 _BESIDE = ("__init__.py", "mark.py", "mark_sender.py")
 _START = "sitecustomize.py"
 
@@ -55,15 +54,10 @@ def remove(private: Path) -> None:
 def environment(env: Mapping[str, str], folder: Path, choice: str) -> dict[str, str]:
     """What the command's environment gets, so that every Python under it starts with our hooks."""
     path = env.get("PYTHONPATH")
-    wanted = {
+    return {
         "EERL_ADAPTER": choice,
         "PYTHONPATH": f"{folder}{os.pathsep}{path}" if path else str(folder),
-        "RAY_RUNTIME_ENV_HOOK": RAY_HOOK,
     }
-    theirs = env.get("RAY_RUNTIME_ENV_HOOK")
-    if theirs and theirs != RAY_HOOK:
-        wanted["EERL_NEXT_RAY_HOOK"] = theirs
-    return wanted
 
 
 def why_off(command: Sequence[str]) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from eerl_launch import __version__
-from eerl_launch.errors import EerlError
+from eerl_launch.errors import EerlError, OptionError
 
 _FOLDER = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 
@@ -142,11 +142,26 @@ def resume(folder: Path, as_json: bool) -> None:
 
 @eerl.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def doctor(as_json: bool) -> None:
+@click.option(
+    "--adapter",
+    metavar="auto|NAME",
+    help="Look at the trainer's Python instead: which of its frameworks' names the adapters would hook.",
+)
+@click.option("--python", help="The trainer's interpreter [default: the first on the path].")
+def doctor(as_json: bool, adapter: str | None, python: str | None) -> None:
     """What works on this allocation (or this machine), and what would mend the rest; exit 1 when something fails."""
     from eerl_launch.doctor import examine_all, to_json, to_text, worst
 
-    found = examine_all(os.environ)
+    if adapter is None:
+        found = examine_all(os.environ)
+    else:
+        from eerl_launch.adapter_folder import CHOICES
+        from eerl_launch.doctor_adapter import check_adapter
+
+        allowed = [choice for choice in CHOICES if choice != "none"]
+        if adapter not in allowed:
+            raise OptionError(f"--adapter {adapter}: no such adapter; allowed are {', '.join(allowed)}")
+        found = list(check_adapter(adapter, python, os.environ))
     click.echo(json.dumps(to_json(found), indent=1) if as_json else to_text(found))
     sys.exit(1 if worst(found) == "fail" else 0)
 

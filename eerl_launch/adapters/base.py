@@ -45,6 +45,9 @@ class Adapter:
         self._distribution = distribution or framework
         self._patches: dict[str, Patch] = {}
         self._told: set[str] = set()
+        #: Names that are watched, and names that this version has not: for ``look``.
+        self.hooked: list[str] = []
+        self.missing: list[str] = []
 
     @property
     def modules(self) -> list[str]:
@@ -75,6 +78,7 @@ class Adapter:
         try:
             self._patches[name](module)
         except Exception as error:
+            self.missing.append(f"{name} ({error!r})")
             self.say(f"cannot set hooks in {name} ({error!r}); its phases and tokens are not marked")
 
     def say(self, text: str) -> None:
@@ -95,6 +99,10 @@ class Adapter:
             self.say(reason)
         return reason is None
 
+    def speaks_for_its_parent(self) -> bool:
+        """Whether the trainer that started this process speaks: its helper may then tell what it alone knows."""
+        return speaker.parent_speaks()
+
     # -- hooks ----------------------------------------------------------------------------------------------
 
     def hook(self, owner: Any, name: str, hook: Hook, *, costs: str = "its markers") -> bool:
@@ -104,10 +112,14 @@ class Adapter:
         end; ``costs`` says what is missing without it.
         """
         static = inspect.getattr_static(owner, name, None)
-        original = getattr(static, "__func__", static)
+        if isinstance(owner, (type, ModuleType)):
+            original = getattr(static, "__func__", static)
+        else:  # one object's own method, bound to it
+            static = original = getattr(owner, name, None)
+        where = f"{getattr(owner, '__qualname__', getattr(owner, '__name__', type(owner).__name__))}.{name}"
         if not callable(original):
-            where = getattr(owner, "__qualname__", getattr(owner, "__name__", type(owner).__name__))
-            self.say(f"{where}.{name} is not there; {costs} will be missing")
+            self.missing.append(where)
+            self.say(f"{where} is not there; {costs} will be missing")
             return False
         if getattr(original, _MARK, False):
             return True
@@ -115,6 +127,7 @@ class Adapter:
         setattr(watched, _MARK, True)
         kind = type(static) if isinstance(static, (staticmethod, classmethod)) else None
         setattr(owner, name, watched if kind is None else kind(watched))
+        self.hooked.append(where)
         return True
 
     def _watched(self, original: Callable[..., Any], hook: Hook) -> Callable[..., Any]:

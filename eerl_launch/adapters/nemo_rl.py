@@ -25,12 +25,12 @@ are counted when they are finished, in its own process, so they are told apart f
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from types import ModuleType
 from typing import Any
 
 from .. import mark
-from . import gpus, pool_member
+from . import gpus, speaker
 from .base import Adapter
 from .nemo_rl_run import Run, describe
 from .nemo_rl_steps import Steps
@@ -166,7 +166,7 @@ def _rollouts(module: ModuleType) -> None:
 
 def _collects() -> bool:
     """Whether rollouts in this process are the asynchronous collector's own."""
-    return not steps.driving and COLLECTS in os.environ and gpus.speaks_for_gpus()
+    return not steps.driving and COLLECTS in os.environ and speaker.may_add()
 
 
 def _rollout(*_: Any, **__: Any) -> Watch:
@@ -263,9 +263,14 @@ def _engine(module: ModuleType) -> None:
 
 def _training_rank(worker: Any, *_: Any, **__: Any) -> Watch:
     yield
-    pool_member.say(adapter, "training", worker.report_device_id)
+    _tell_pool("training", worker.report_device_id)
 
 
 def _engine_rank(worker: Any, *_: Any, **__: Any) -> Watch:
     yield
-    pool_member.say(adapter, "generation", worker.report_device_id)
+    _tell_pool("generation", worker.report_device_id)
+
+
+def _tell_pool(role: str, otherwise: Callable[[], object]) -> None:
+    if not gpus.tell(role, otherwise):
+        adapter.say(f"a worker of the {role} pool cannot tell its GPU's UUID; set `pools:` in the policy")

@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from .. import mark
-from . import gpus, pool_member
+from . import gpus, speaker
 from .base import Adapter
 from .ongoing import Ongoing
 from .phases import Labels
@@ -108,7 +108,7 @@ def _updates(trainer: Any) -> int | None:
     prompts = getattr(trainer, "prompts_dataloader", None)
     if prompts is None or trainer.args.algo.dynamic_filtering_enable:
         return None
-    return -(-len(prompts) // trainer.args.rollout.batch_size) * int(trainer.args.train.num_episodes)
+    return int(-(-len(prompts) // trainer.args.rollout.batch_size) * trainer.args.train.num_episodes)
 
 
 def _resumed(trainer: Any, *_: Any, **__: Any) -> Watch:
@@ -190,7 +190,7 @@ def _samples_generator(module: ModuleType) -> None:
 
 def _generate(generator: Any, *_: Any, **__: Any) -> Watch:
     asynchronous = generator.args.train.async_enable  # then in an actor beside the trainer's, on any node
-    if not (gpus.speaks_for_gpus() if asynchronous else adapter.speaks()):
+    if not (speaker.may_add() if asynchronous else adapter.speaks()):
         return
     step.round = Counted()
     if asynchronous:
@@ -211,7 +211,7 @@ def _generate(generator: Any, *_: Any, **__: Any) -> Watch:
 
 def _validate(generator: Any, *_: Any, **__: Any) -> Watch:
     if generator.args.train.async_enable:
-        if gpus.speaks_for_gpus():
+        if speaker.may_add():
             with mark.phase("validation"):
                 yield
         return
@@ -236,7 +236,7 @@ def _launcher(module: ModuleType) -> None:
 def _model_works(actor: Any, *_: Any, **__: Any) -> Watch:
     yield
     if mode(actor.strategy.args) != "colocated_sync":
-        pool_member.say(adapter, "training")
+        _tell_pool("training")
 
 
 @adapter.on("openrlhf.trainer.ray.vllm_worker_wrap")
@@ -247,4 +247,9 @@ def _engines(module: ModuleType) -> None:
 def _engine_joins(*_: Any, **__: Any) -> Watch:
     """Weights come by a process group only where engines have GPUs of their own."""
     yield
-    pool_member.say(adapter, "generation")
+    _tell_pool("generation")
+
+
+def _tell_pool(role: str) -> None:
+    if not gpus.tell(role):
+        adapter.say(f"a worker of the {role} pool cannot tell its GPU's UUID; set `pools:` in the policy")

@@ -30,19 +30,27 @@ MODULES = {
     "verl.experimental.agent_loop.agent_loop": "verl",
     "verl.workers.engine_workers": "verl",
     "verl.checkpoint_engine.base": "verl",
+    "trl.experimental.async_grpo.async_grpo_trainer": "trl_async",
+    "trl.experimental.async_grpo.async_rollout_worker": "trl_async",
+    "ray._private.worker": "ray_env",
+    "ray._private.runtime_env.uv_runtime_env_hook": "ray_env",
+    "ray.dashboard.modules.job.sdk": "ray_env",
 }
 
 #: What ``--adapter`` takes → the modules of ours that it means.
 ADAPTERS = {
-    "trl": ("trl",),
+    "trl": ("trl", "trl_async"),
     "nemo_rl": ("nemo_rl",),
     "openrlhf": ("openrlhf",),
     "verl": ("verl",),
 }
+#: What every framework may stand on.
+SHARED = ("ray_env",)
 
 
 def wanted(choice: str) -> dict[str, str]:
     """The rows of :data:`MODULES` for a value of ``--adapter``; none for a name that is not known."""
     if choice == "auto":
         return dict(MODULES)
-    return {module: ours for module, ours in MODULES.items() if ours in ADAPTERS.get(choice, ())}
+    chosen = (*ADAPTERS.get(choice, ()), *SHARED)
+    return {module: ours for module, ours in MODULES.items() if ours in chosen}

@@ -12,6 +12,11 @@ import sys
 def _set_up(folder):
     if sys.version_info < (3, 10):  # noqa: UP036 - a job's tools may bring an older Python than its trainer
         return
+    if os.environ.get("PYTHONPATH") == folder + os.pathsep:  # as Ray makes it where there was none
+        os.environ["PYTHONPATH"] = folder
+        here = sys.path.index(folder)
+        if sys.path[here + 1 : here + 2] in ([os.getcwd()], [""]):  # noqa: PTH109
+            del sys.path[here + 1]
     if "EERL_SOCKET" not in os.environ:  # an environment that was cleaned on the way here
         beside = os.path.join(os.path.dirname(folder), "s")  # noqa: PTH118, PTH120 - pathlib takes 10 ms
         if os.path.exists(beside):  # noqa: PTH110

@@ -36,8 +36,30 @@ def _is_first(path: str) -> bool:
     except OSError:
         os.close(fd)
         return True
+    os.ftruncate(fd, 0)
+    os.write(fd, b"%d" % os.getpid())
     _fd, _socket = fd, path
     return True
+
+
+def may_add() -> bool:
+    """Whether a process of the trainer's that is not the one that speaks, on any node, may mark what only it knows.
+
+    Its GPU, say, or the responses it generates; never what the speaker marks too.
+    """
+    return bool(os.environ.get("EERL_SOCKET")) and not marks_itself()
+
+
+def parent_speaks() -> bool:
+    """Whether this process, or the one that started it, is the trainer that speaks on this node."""
+    path = os.environ.get("EERL_SOCKET")
+    if not path or marks_itself():
+        return False
+    try:
+        with open(os.path.join(os.path.dirname(path), LOCK_NAME), "rb") as lock:  # noqa: PTH118, PTH120, PTH123
+            return int(lock.read(20) or b"0") in (os.getpid(), os.getppid())
+    except (OSError, ValueError):
+        return False
 
 
 def marks_itself() -> bool:

@@ -20,7 +20,7 @@ ours could hang a trainer. Valid training tokens are counted once per rollout, h
 from __future__ import annotations
 
 import weakref
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -108,6 +108,7 @@ class Gathers:
 
     def __enter__(self) -> Gathers:
         gather = self._accelerator.gather
+        self._before = vars(self._accelerator).get("gather")
 
         def seen_gather(*args: Any, **kwargs: Any) -> Any:
             result = gather(*args, **kwargs)
@@ -119,7 +120,10 @@ class Gathers:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._accelerator.__dict__.pop("gather", None)
+        if self._before is None:
+            vars(self._accelerator).pop("gather", None)
+        else:  # somebody else had put something there
+            self._accelerator.gather = self._before
 
     def of(self, own: Sequence[int], kind: str) -> list[Any] | None:
         """What all ranks gave where this one gave ``own``, in a tensor of that kind of number; the last such."""
@@ -157,40 +161,43 @@ def mode(trainer: Any) -> str:
 def made(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
     """A trainer exists: from now on it tells us of its optimizer steps."""
     yield
+    listen(
+        trainer,
+        on_train_begin=lambda: train_begins(trainer),
+        on_step_end=lambda: optimizer_step_ends(trainer),
+        on_train_end=lambda: train_ends(trainer),
+    )
+
+
+def listen(trainer: Any, **events: Callable[[], None]) -> None:
+    """Have these called at the trainer's callback events; nothing they raise reaches it."""
     from transformers import TrainerCallback  # TRL has imported it
 
-    class OptimizerSteps(TrainerCallback):  # type: ignore[misc]
-        """Several optimizer steps can make one update."""
+    def method(name: str, tell: Callable[[], None]) -> Callable[..., None]:
+        def told(callback: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            try:
+                tell()
+            except Exception as error:
+                adapter.say(f"eerl's {name} failed ({error!r}); markers may be missing")
 
-        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            _quietly(train_begins, trainer, args, state)
+        return told
 
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            _quietly(optimizer_step_ends, trainer)
-
-        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            _quietly(train_ends, trainer)
-
-    trainer.add_callback(OptimizerSteps())
-
-
-def _quietly(what: Any, *args: Any) -> None:
-    try:
-        what(*args)
-    except Exception as error:
-        adapter.say(f"{what.__name__} failed ({error!r}); markers may be missing")
+    kind = type(
+        "EerlCallback", (TrainerCallback,), {name: method(name, tell) for name, tell in events.items()}
+    )
+    trainer.add_callback(kind())
 
 
-def train_begins(trainer: Any, args: Any, state: Any) -> None:
+def train_begins(trainer: Any) -> None:
     """Say what kind of run this is, and on which GPUs."""
-    if mode(trainer) == "disaggregated_sync" and gpus.speaks_for_gpus():
-        mark.pool("training", gpus.uuids())
+    if mode(trainer) == "disaggregated_sync":
+        gpus.tell("training")
     cycle = _cycle(trainer)
     if cycle is None:
         return
     cycle.number = None
-    updates = state.max_steps * args.gradient_accumulation_steps // micro_steps(trainer)
-    mark.run("trl", mode(trainer), updates, framework_version=adapter.version)
+    steps = trainer.state.max_steps * trainer.args.gradient_accumulation_steps
+    mark.run("trl", mode(trainer), steps // micro_steps(trainer), framework_version=adapter.version)
 
 
 def optimizer_step_ends(trainer: Any) -> None:

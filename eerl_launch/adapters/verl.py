@@ -27,7 +27,7 @@ from collections.abc import Callable, Generator, Sequence
 from types import ModuleType
 from typing import Any
 
-from . import gpus, pool_member
+from . import gpus, speaker
 from .base import Adapter
 from .ongoing import Ongoing
 from .tokens import Counted, setting
@@ -155,7 +155,7 @@ def _loop(worker: Any, sampling_params: Any, trajectory: Any, *_: Any, **__: Any
     """One response of an agent loop's process, which goes on while training runs elsewhere."""
     trainer = setting(worker.config, "trainer")
     separate = setting(trainer, "use_v1") and setting(trainer, "v1", "trainer_mode") == "separate_async"
-    if not separate or trajectory["validate"] or not gpus.speaks_for_gpus():
+    if not separate or trajectory["validate"] or not speaker.may_add():
         return
     with loops.one() as count:
         _count.set(count)
@@ -181,7 +181,7 @@ def _sent(worker: Any, global_steps: Any = None, mode: str = "auto", *_: Any, **
     yield
     backend = setting(worker.config, "rollout", "checkpoint_engine", "backend") if mode == "auto" else mode
     if backend not in ("naive", None):
-        pool_member.say(adapter, "training")
+        _tell_pool("training")
 
 
 @adapter.on("verl.checkpoint_engine.base")
@@ -191,4 +191,9 @@ def _engines(module: ModuleType) -> None:
 
 def _received(*_: Any, **__: Any) -> Watch:
     yield
-    pool_member.say(adapter, "generation")
+    _tell_pool("generation")
+
+
+def _tell_pool(role: str) -> None:
+    if not gpus.tell(role):
+        adapter.say(f"a worker of the {role} pool cannot tell its GPU's UUID; set `pools:` in the policy")

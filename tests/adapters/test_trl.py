@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapters.trl_environment import trl_python
+from adapters.environments import trl_python
 from launch.marker_listener import Listener
 
 from eerl_launch import adapter_folder

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from adapters.trl_environment import trl_python
+from adapters.environments import trl_python
 from rig.cluster import Cluster
 from slurm.scripts import PYTHON, leftovers, touched_gpus
 

@@ -24,7 +24,16 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import energy_error, footprint, launch_time, marker_call, observe_time, phase_switch, report_time
+from bench import (
+    adapter_overhead,
+    energy_error,
+    footprint,
+    launch_time,
+    marker_call,
+    observe_time,
+    phase_switch,
+    report_time,
+)
 from bench.measured import Number, remarks, table
 from rig.cluster import Cluster, missing
 
@@ -34,6 +43,7 @@ NODES, GPUS_PER_NODE = 4, 8
 #: By name; those of the second table need root and Slurm, and get the rig's cluster.
 ALONE: dict[str, Callable[[], list[Number]]] = {
     "marker": marker_call.measure,
+    "adapter": adapter_overhead.measure,
     "launch": launch_time.measure_outside,
     "observe": observe_time.measure,
     "report": report_time.measure,

@@ -1,0 +1,247 @@
+"""Whole runs with the adapter in bad company: each costs markers at most, and is told in one message."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from launch.field_run import Done, Field, private_folders
+
+STANDIN = Path(__file__).with_name("standin")
+#: A training script as a user would write it.
+TRAIN = "from trl.trainer.grpo_trainer import GRPOTrainer\nGRPOTrainer().train()\n"
+
+root_only = pytest.mark.skipif(os.getuid() != 0, reason="mounting needs root")
+
+
+@pytest.fixture
+def field(tmp_path: Path) -> Field:
+    """A place for runs on simulated GPUs, with the stand-in framework on the user's own path."""
+    field = Field(tmp_path)
+    field.simulate()
+    field.environment["PYTHONPATH"] = str(STANDIN)
+    return field
+
+
+def script(field: Field, text: str = TRAIN, name: str = "train.py") -> str:
+    """The script in a file."""
+    path = field.folder / name
+    path.write_text(textwrap.dedent(text))
+    return str(path)
+
+
+def labels(done: Done) -> list[int]:
+    """The updates of the ledger that have trained."""
+    return [event["label"] for event in done.events("update")]
+
+
+def valid(done: Done) -> list[int | None]:
+    """Their valid tokens."""
+    return [event["record"]["valid_tokens"] for event in done.events("update")]
+
+
+def test_a_plain_script(field: Field) -> None:
+    """Phases, tokens, mode and the number of updates come without an edit."""
+    done = field.run([sys.executable, script(field)])
+
+    assert done.code == 0, done.errors
+    (run,) = done.events("run")
+    assert (run["framework"], run["mode"], run["total_updates"]) == ("trl", "colocated_sync", 3)
+    assert labels(done) == [0, 1, 2] and valid(done) == [15, 15, 15]
+    assert {"generation", "reward", "training"} <= set(done.events("update")[0]["record"]["phases"])
+    assert done.events("start")[0]["adapter"] == "auto"
+    assert not [line for line in done.ours if "adapter" in line]
+
+
+def test_switched_off(field: Field) -> None:
+    """With ``--adapter none`` the command's path is its own and no marker comes."""
+    field.options += ["--adapter", "none"]
+
+    done = field.run([sys.executable, script(field, "import os\nprint(os.environ['PYTHONPATH'])\n" + TRAIN)])
+
+    assert done.output.decode().strip() == str(STANDIN)
+    assert done.events("update") == [] and "no markers came" in done.errors
+
+
+@pytest.mark.parametrize("option", ["-I", "-S", "-E"])
+def test_python_options_that_keep_it_out(field: Field, option: str) -> None:
+    """eerl-run says before the start which option does it; the command runs as it is."""
+    done = field.run([sys.executable, option, "-c", "print('runs')"])
+
+    assert (done.code, done.output) == (0, b"runs\n")
+    assert any(f"{option} ignores" in line for line in done.ours)
+
+
+def test_python_options_behind_a_shell(field: Field) -> None:
+    """Where it cannot be seen before, it is said at the end."""
+    done = field.run(["sh", "-c", f"{sys.executable} -E -c pass"])
+
+    assert done.code == 0
+    assert any("no Python of this node loaded the framework adapters" in line for line in done.ours)
+
+
+def test_no_framework(field: Field) -> None:
+    """A Python job without one is told so."""
+    done = field.run([sys.executable, "-c", "pass"])
+
+    assert any("no supported framework" in line for line in done.ours)
+
+
+def test_a_crash_inside_a_phase(field: Field) -> None:
+    """The user's exception and exit code are the user's; the phase is closed and the updates before it count."""
+    field.environment["CRASH_IN_REWARD"] = "2"
+
+    done = field.run([sys.executable, script(field)])
+
+    assert done.code == 1
+    errors = done.errors[done.errors.index("Traceback") :]
+    assert "RuntimeError: the user's reward function" in errors
+    assert labels(done)[:2] == [0, 1] and valid(done)[:2] == [15, 15]
+    assert not done.events("event") or not any("missing_end" in str(event) for event in done.events("event"))
+
+
+def test_a_trainer_that_forks(field: Field) -> None:
+    """Children that do nothing with the trainer are silent; one that trains in the parent's place speaks."""
+    text = """
+        import os
+        from trl.trainer.grpo_trainer import GRPOTrainer
+        trainer = GRPOTrainer()
+        children = []
+        for _ in range(3):
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0)
+            children.append(pid)
+        trainer.train()
+        for pid in children:
+            os.waitpid(pid, 0)
+        pid = os.fork()
+        if pid == 0:
+            trainer.state.max_steps = 5
+            trainer.train()
+            os._exit(0)
+        os.waitpid(pid, 0)
+    """
+    done = field.run([sys.executable, script(field, text)])
+
+    assert done.code == 0, done.errors
+    assert labels(done) == [0, 1, 2, 3, 4] and valid(done) == [15] * 5
+
+
+def test_two_trainers_at_once(field: Field) -> None:
+    """One of them is marked, whole and alone; eerl-run says that there was another."""
+    one = script(field, TRAIN.replace("()", "(updates=20)", 1))
+    other = script(field, TRAIN.replace("()", "(lengths=(100,))", 1), "other.py")
+    wait = 'until [ -e "$(dirname "$EERL_SOCKET")/trainer" ]; do sleep 0.02; done'
+
+    done = field.run(["sh", "-c", f"{sys.executable} {one} & {wait}; {sys.executable} {other}; wait"])
+
+    assert done.code == 0, done.errors
+    assert labels(done) == list(range(20)) and valid(done) == [15] * 20
+    assert any("a second trainer of this job" in line for line in done.ours)
+
+
+def test_two_trainers_one_after_the_other(field: Field) -> None:
+    """Both are marked: the second begins to count anew, and its updates are updates of the run."""
+    path = script(field)
+
+    done = field.run(["sh", "-c", f"{sys.executable} {path}; {sys.executable} {path}"])
+
+    assert labels(done) == [0, 1, 2, 0, 1, 2] and valid(done) == [15] * 6
+
+
+def test_ranks_of_one_trainer(field: Field) -> None:
+    """Ranks above 0 neither mark nor take the first one's place, and nothing is said of them."""
+    path = script(field, "import sys\n" + TRAIN.replace("()", "(rank=int(sys.argv[1]))", 1))
+
+    done = field.run(["sh", "-c", f"{sys.executable} {path} 1 & {sys.executable} {path} 0; wait"])
+
+    assert labels(done) == [0, 1, 2] and valid(done) == [15] * 3
+    assert not [line for line in done.ours if "trl" in line]
+
+
+def test_a_script_that_marks_itself(field: Field) -> None:
+    """Its own markers count, once; the adapter says that it left it to them."""
+    text = """
+        from eerl_launch import mark
+        from trl.trainer.grpo_trainer import GRPOTrainer
+        with mark.phase("generation", 7):
+            pass
+        with mark.phase("training", 7):
+            pass
+        mark.update(7, generated_tokens=4, valid_tokens=4, longest_response_tokens=4)
+        GRPOTrainer().train()
+    """
+    field.environment["PYTHONPATH"] += os.pathsep + str(Path(__file__).parents[2])
+
+    done = field.run([sys.executable, script(field, text)])
+
+    assert labels(done) == [7] and valid(done) == [4]
+    assert any("the script marks its phases itself" in line for line in done.ours)
+
+
+def test_stripped_environment(field: Field) -> None:
+    """A launcher that passes PYTHONPATH and nothing else of ours loses nothing."""
+    keep = 'env -i PATH="$PATH" PYTHONPATH="$PYTHONPATH"'
+
+    done = field.run(["sh", "-c", f"{keep} {sys.executable} {script(field)}"])
+
+    assert labels(done) == [0, 1, 2] and valid(done) == [15] * 3
+
+
+@root_only
+def test_a_read_only_dev_shm(field: Field) -> None:
+    """The adapters go where the socket goes."""
+    field.options.clear()
+    field.stub(gpus=1)
+    mounts = 'mount -t tmpfs -o ro none /dev/shm; exec "$@"'
+
+    done = field.run([sys.executable, script(field)], wrap=["unshare", "-m", "sh", "-c", mounts, "sh"])
+
+    assert done.code == 0, done.errors
+    assert labels(done) == [0, 1, 2]
+
+
+@root_only
+def test_a_full_dev_shm(field: Field) -> None:
+    """Where there is no room for them the command runs without, and hears why."""
+    field.options.clear()
+    field.stub(gpus=1)
+    mounts = 'mount -t tmpfs -o size=64k none /dev/shm; head -c 1M /dev/zero > /dev/shm/full 2>&-; exec "$@"'
+
+    done = field.run([sys.executable, script(field)], wrap=["unshare", "-m", "sh", "-c", mounts, "sh"])
+
+    assert done.code == 0, done.errors
+    assert any("adapters cannot be laid" in line for line in done.ours)
+
+
+def test_a_clean_up_takes_them_away(field: Field) -> None:
+    """They are laid again while the job runs, for the processes that start later."""
+    text = """
+        import os, pathlib, shutil, subprocess, sys, time
+        folder = pathlib.Path(os.environ["PYTHONPATH"].split(":")[0])
+        shutil.rmtree(folder.parent)
+        deadline = time.monotonic() + 60
+        while not (folder / "sitecustomize.py").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        sys.exit(subprocess.run([sys.executable, sys.argv[1]]).returncode)
+    """
+    field.options.clear()
+    field.stub(gpus=1)
+
+    done = field.run([sys.executable, script(field, text, "cleaner.py"), script(field)])
+
+    assert done.code == 0, done.errors
+    assert labels(done) == [0, 1, 2]
+
+
+def test_nothing_is_left(field: Field) -> None:
+    """After the run the private folder is gone, the adapters with it."""
+    before = private_folders()
+
+    field.run([sys.executable, script(field)])
+
+    assert private_folders() <= before

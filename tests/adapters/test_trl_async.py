@@ -1,0 +1,121 @@
+"""TRL's AsyncGRPOTrainer, unmodified, on CPU: what is generated and what is consumed are told apart, to the token."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from adapters.environments import trl_python
+from launch.marker_listener import Listener
+
+from eerl_launch import adapter_folder
+from eerl_launch.markers import parse
+from eerl_launch.modes import Border
+from eerl_launch.update_tracker import UpdateTracker
+from eerl_launch.updates import Update
+
+SCRIPT = Path(__file__).with_name("async_grpo_script.py")
+
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+
+def train(folder: Path, *options: str, processes: int = 1) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The markers of a training, and what the first rank really did."""
+    hooks = adapter_folder.environment({}, adapter_folder.lay(folder), "auto")
+    listener = Listener(folder / "s")
+    launcher = [] if processes == 1 else ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+    try:
+        done = subprocess.run(
+            [str(trl_python()), *launcher, str(SCRIPT), str(folder / "seen"), *options],
+            env={**os.environ, "EERL_SOCKET": str(folder / "s"), "OMP_NUM_THREADS": "1", **hooks},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        listener.drain()
+    finally:
+        listener.close()
+    return [json.loads(line) for line in listener.lines], json.loads((folder / "seen").read_text())
+
+
+def updates(markers: list[dict[str, Any]]) -> list[Update]:
+    """The updates that a session would make of the markers."""
+    tracker, found = UpdateTracker(Border.PAUSE), []
+    end = time.time()
+    for message in markers:
+        marker = parse(json.dumps(message).encode(), "0/1", end, end)
+        edge = tracker.feed(marker)
+        if edge is not None and edge.closed is not None:
+            found.append(edge.closed)
+    assert tracker.odd == {}
+    return found
+
+
+def test_consumed_and_generated_are_exact(tmp_path: Path) -> None:
+    """Valid tokens, longest response and age of each step are the loss's; generated tokens those handed over."""
+    markers, seen = train(tmp_path, "--steps", "6")
+
+    assert [m["mode"] for m in markers if m["ev"] == "run"] == ["async_inflight"]
+    assert markers[0]["total_updates"] == 6
+    told = [m for m in markers if m["ev"] == "update"]
+    assert [m["update"] for m in told] == list(range(6))
+    assert [m["valid_tokens"] for m in told] == [tokens for tokens, _ in seen["micro"]]
+    assert [m["longest_consumed_tokens"] for m in told] == [max(batch) for batch in seen["batches"][:6]]
+    # The queue is first in, first out: the versions of the samples that were put are those of the batches, in order.
+    versions = iter(version for _, version, _ in seen["put"])
+    ages = [
+        max(version_now - next(versions) for _ in batch)
+        for batch, (_, version_now) in zip(seen["batches"], seen["micro"], strict=False)
+    ]
+    assert [m["policy_age"] for m in told] == ages
+    assert max(ages) >= 1
+    ends = [m for m in markers if m["ev"] == "end" and m["phase"] == "generation"]
+    assert sum(m["generated_tokens"] for m in ends) == sum(tokens for tokens, _, _ in seen["put"])
+    assert not [m for m in markers if m["ev"] == "note"]
+
+
+def test_updates_are_between_pauses(tmp_path: Path) -> None:
+    """A session counts to each update what was generated between its pauses, and what was trained on in it."""
+    markers, seen = train(tmp_path, "--steps", "6")
+
+    found = updates(markers)
+
+    assert len(found) == 6
+    assert [u.tokens("valid_tokens", "training") for u in found] == [tokens for tokens, _ in seen["micro"]]
+    begins = [begin for begin, _ in seen["syncs"]]
+    for number, update in enumerate(found):
+        own = [tokens for tokens, _, put_s in seen["put"] if begins[number] < put_s <= begins[number + 1]]
+        assert update.tokens("generated_tokens", "generation") == sum(own)
+        assert update.trainings == 1
+
+
+def test_several_steps_between_weight_updates(tmp_path: Path) -> None:
+    """Two optimizer steps of two micro-batches each, with the same weights, are one update with their sum."""
+    markers, seen = train(tmp_path, "--steps", "6", "--every", "2", "--accumulate", "2")
+
+    assert markers[0]["total_updates"] == 3
+    tokens = [count for count, _ in seen["micro"]]
+    told = [m["valid_tokens"] for m in markers if m["ev"] == "update"]
+    assert told == [sum(tokens[index : index + 2]) for index in range(0, 12, 2)]
+    assert told == seen["trained"]
+    found = updates(markers)
+    assert [u.tokens("valid_tokens", "training") for u in found] == [
+        sum(tokens[index : index + 4]) for index in range(0, 12, 4)
+    ]
+
+
+def test_two_processes_make_one_sender(tmp_path: Path) -> None:
+    """With two ranks one of them sends, and its valid tokens are those of both losses."""
+    markers, seen = train(tmp_path, "--steps", "4", processes=2)
+
+    told = [m for m in markers if m["ev"] == "update"]
+    assert [m["update"] for m in told] == list(range(4))
+    assert [m["valid_tokens"] for m in told] == [sum(batch) for batch in seen["batches"][:4]]
+    assert all(m["valid_tokens"] > tokens for m, (tokens, _) in zip(told, seen["micro"], strict=True))
+    assert len(updates(markers)) == 4
