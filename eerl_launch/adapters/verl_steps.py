@@ -26,6 +26,7 @@ class Steps:
         self.driving = False
         self._separate = False
         self._v1 = False
+        self._rejects = False
         self._seen: set[str] = set()
         self._clear()
 
@@ -34,6 +35,7 @@ class Steps:
         self._rollout: Counted | None = None
         self._arrived: Counted | None = None
         self._consumed: Counted | None = None
+        self._rows = 0
         self._lengths: int | None = None
 
     @property
@@ -51,6 +53,7 @@ class Steps:
         self._v1 = hasattr(self.trainer, "trainer_mode")
         name = self.trainer.trainer_mode if self._v1 else "sync"
         self._separate = name == "separate_async"
+        self._rejects = bool(setting(config, "algorithm", "rollout_correction", "rollout_rs"))
         if self._separate:
             for label in ("gen", "gen_max"):
                 del self._phases[label]
@@ -116,6 +119,7 @@ class Steps:
     def consumed(self, batch: Mapping[str, Any]) -> None:
         """The batch that an update's metrics are computed from, which is what training had."""
         self._consumed = masked(batch["response_mask"])
+        self._rows = len(batch["response_mask"])
         if "response_length" in batch:
             self._lengths = sum(map(int, batch["response_length"].tolist()))
         elif "attention_mask" in batch:
@@ -125,12 +129,19 @@ class Steps:
             self._lengths = None
 
     def _all_generated(self) -> Counted | None:
-        """What the update generated; None when environments' words cannot be told from it."""
+        """What the update generated; None when what else is in the responses cannot be told from it.
+
+        Lengths hold an environment's words too, the mask only what was not rejected after generation; so lengths
+        count when both are the same, and the mask when nothing was rejected and everything consumed.
+        """
         if self._arrived is not None and not self._v1:
-            return self._arrived  # counted by the agent loops' own masks
-        if self._consumed is None or self._lengths != self._consumed.tokens:
-            return None  # words of an environment, or responses rejected: lengths are not what was generated
-        return self._arrived if self._arrived is not None else self._consumed
+            return self._arrived  # by the agent loops' own masks
+        if self._consumed is None:
+            return None
+        if self._lengths == self._consumed.tokens:
+            return self._consumed if self._arrived is None else self._arrived
+        whole_batch = self._arrived is None or self._arrived.responses == self._rows
+        return self._consumed if whole_batch and not self._rejects else None
 
     def log(self, metrics: Mapping[str, Any]) -> str | None:
         """Metrics were logged; why a count of this update is unknown, if it is."""
@@ -154,8 +165,8 @@ class Steps:
                 fields.update(everything.generated())
             else:
                 reason = (
-                    "responses hold an environment's words, or were rejected after generation, so generated tokens "
-                    "are unknown"
+                    "responses hold an environment's words, and some were rejected or filtered out, so generated "
+                    "tokens are unknown"
                 )
         mark.update(self._update(), **fields)
         self._clear()

@@ -22,6 +22,12 @@ def ray_python() -> Path:
     return environment("ray", "ray[default]==2.60.0")
 
 
+def verl_python() -> Path:
+    """An interpreter that runs verl's loop, without any engine; about 1.9 GB, three minutes."""
+    packages = ("TransferQueue==0.1.11", "cachetools", "uvicorn", "fastapi")
+    return environment("verl", "torch==2.13.0", "verl==0.9.1", *packages)
+
+
 def environment(name: str, *packages: str) -> Path:
     """The interpreter of an environment with these packages; skips, with pip's own words, where pip fails."""
     python = FOLDER / name / "bin" / "python"

@@ -15,12 +15,10 @@ STEPS = 4
 @ray.remote(num_cpus=0)
 class Runner:
     def run(self, config) -> None:  # type: ignore[no-untyped-def]
-        import faulthandler
 
         import stubs
         import transfer_queue as tq
 
-        faulthandler.dump_traceback_later(40)
         config.transfer_queue.enable = True
         tq.init(config.transfer_queue)
         trainer = stubs.Trainer(config)

@@ -1,0 +1,63 @@
+"""verl's own loop on a CPU, in an actor of Ray, with stubs for what it commands; counts against the stub engine's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from adapters.environments import verl_python
+from adapters.ray_cluster import started
+from adapters.standins import Outcome, run
+
+from eerl_launch.modes import Mode
+
+FOLDER = Path(__file__).parent / "verl_job"
+QUIET = {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+STEP = (
+    ["+generation", "-generation"]
+    + ["+logprob", "-logprob"] * 2
+    + ["+training", "-training", "+refit", "-refit"]
+)
+CHECK = ["+validation", "-validation"]
+
+pytestmark = [pytest.mark.verl, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    """An interpreter with verl."""
+    return verl_python()
+
+
+def check(outcome: Outcome) -> None:
+    """Phases in order, and per update the tokens that the stub engine generated."""
+    assert outcome.returncode == 0, outcome.stderr[-3000:]
+    assert outcome.notes() == []
+    (told,) = outcome.events("run")
+    assert (told["framework"], told["mode"], told["total_updates"]) == ("verl", "colocated_sync", 4)
+    assert outcome.spans() == (STEP * 2 + CHECK) * 2
+    updates = outcome.updates(Mode.COLOCATED_SYNC)
+    assert [update.label for update in updates] == [1, 2, 3, 4]
+    assert [
+        {
+            "update": update.label,
+            "generated": update.tokens("generated_tokens", "generation"),
+            "longest": update.longest("longest_response_tokens", "generation"),
+        }
+        for update in updates
+    ] == outcome.counts
+    valid = [update.tokens("valid_tokens", "training") for update in updates]
+    assert valid == [counted["generated"] for counted in outcome.counts]
+    assert [update.numbers["policy_age"] for update in updates] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+def test_local_cluster(python: Path, turns: int) -> None:
+    """verl starts Ray itself; with several turns an environment's words are nobody's tokens."""
+    check(run([str(FOLDER / "job.py"), f"--turns={turns}"], FOLDER, QUIET, python=str(python)))
+
+
+def test_cluster_that_ran_before(python: Path) -> None:
+    """The trainer's actor is a process of a cluster that was started without eerl."""
+    with started(python, cpus=4) as address:
+        check(run([str(FOLDER / "job.py")], FOLDER, {**QUIET, "RAY_ADDRESS": address}, python=str(python)))
