@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 from adapters.environments import verl_python
-from adapters.ray_cluster import started
+from adapters.ray_cluster import QUIET, started
 from adapters.standins import Outcome, run
 
 from eerl_launch.modes import Mode
 
 FOLDER = Path(__file__).parent / "verl_job"
-QUIET = {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 STEP = (
     ["+generation", "-generation"]
     + ["+logprob", "-logprob"] * 2
