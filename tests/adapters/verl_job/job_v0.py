@@ -1,13 +1,12 @@
 """A run of verl's first trainer, 0.5 to 0.9, on a CPU in one process: its own ``fit``, with stubs for its workers.
 
-``--rollout``: ``loops``, agent loops that hand back masks, or ``workers``, engines inside the actor's workers (to 0.7).
+``--rollout``: ``loops``, agent loops that hand back masks, or ``workers``, engines inside the actor's (to 0.7).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import uuid
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +34,8 @@ VERSION = _version()
 
 class Prompts:
     """A data loader of prompts, one epoch long enough."""
+
+    sampler = None
 
     def __len__(self) -> int:
         return 100
