@@ -7,7 +7,7 @@ DEMO_UPDATES ?= 110
 DEMO_SCALE ?= 75
 DEMO_OUT ?= demo-runs
 
-.PHONY: help demo test check bench cluster cluster-stop spank stub clean
+.PHONY: help demo test test-frameworks check bench cluster cluster-stop spank stub clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -e 's/:[^#]*## /\t/' | expand -t 14
@@ -28,6 +28,9 @@ demo: $(VENV)/.installed ## an RL run on simulated GPUs, about a minute and a ha
 
 test: check ## everything: static checks, all tests, a real Slurm cluster when root
 	$(BIN)/pytest $(PYTEST_ARGS)
+
+test-frameworks: $(VENV)/.installed-test ## the adapters against older versions of their frameworks, from PyPI
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/pytest -m frameworks tests/adapters $(PYTEST_ARGS)
 
 packages:
 	@sh .ci/packages

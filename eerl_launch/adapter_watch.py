@@ -13,6 +13,9 @@ from eerl_launch.markers import Marker
 from eerl_launch.nodes import Nodes
 from eerl_launch.telling import Voice
 
+#: Different notes of one run that are passed on; a sender gone wild must not fill the ledger.
+_MAX_NOTES = 50
+
 
 class Adapters:
     """Knows whether adapters are on, and in which folder of this node."""
@@ -22,6 +25,7 @@ class Adapters:
         self._private = Path(config["private_folder"])
         self._voice = voice
         self._launcher_waits = bool(config.get("waits_for_agents"))
+        self._notes: set[str] = set()
 
     def keep(self) -> None:
         """Lay the adapters again where a clean-up took them: processes start all through a job."""
@@ -48,7 +52,9 @@ class Adapters:
         text = marker.fields.get("text")
         if isinstance(text, str) and text.strip():
             plain = "".join(c if c.isprintable() else "?" for c in text)
-            self._voice.say_once(f"adapter: {plain}", plain)
+            if len(self._notes) < _MAX_NOTES:
+                self._notes.add(plain)
+                self._voice.say_once(f"adapter: {plain}", plain)
 
     def why_silent(self) -> str:
         """What is known of why no markers came, to go on with the sentence that says so."""

@@ -1,9 +1,10 @@
 """A training with TRL's AsyncGRPOTrainer that knows nothing of eerl, and a witness of what it generates and consumes.
 
-    async_grpo_script.py OUT [--steps N] [--every N] [--accumulate N]
+    async_grpo_script.py OUT [--steps N] [--every N] [--accumulate N] [--server]
 
-vLLM, the network and the attention kernel need a GPU; a worker and a weight transfer of our own, which the trainer
-takes as arguments, stand for them. What the first rank really did is written to OUT.
+vLLM and the attention kernel need a GPU; a worker and a weight transfer of our own, which the trainer takes as
+arguments, stand for them. With ``--server`` it is TRL's own worker, a process that asks a server of ours for
+completions. What the first rank really did is written to OUT.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import queue
 import random
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy
 import torch
+import trl
 from datasets import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_grpo_trainer
@@ -99,24 +102,54 @@ class Worker:
 class Transfer:
     """Takes the weights and does nothing with them."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker | None) -> None:
         self._worker = worker
 
     def init_weight_transfer(self) -> None:
         pass
 
     def pause(self) -> None:
-        self._worker.hold(True)
+        if self._worker is not None:
+            self._worker.hold(True)
 
     def send_weights(self, iterator: Any) -> None:
         for _ in iterator:
             pass
 
     def resume(self) -> None:
-        self._worker.hold(False)
+        if self._worker is not None:
+            self._worker.hold(False)
 
     def destroy(self) -> None:
         pass
+
+
+class Completions(BaseHTTPRequestHandler):
+    """Answers as vLLM does, with random tokens."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        time.sleep(0.01)
+        ids = [random.randrange(3, 60) for _ in range(random.randint(3, 20))]
+        choice = {"token_ids": ids, "logprobs": {"token_logprobs": [-1.0] * len(ids)}}
+        body = json.dumps({"choices": [choice]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+def reward(completion_ids: list[list[int]], **kwargs: Any) -> list[float]:
+    """Called by the worker once for each group, with what it generated."""
+    with Path(os.environ["SCORED"]).open("a") as file:
+        file.write(json.dumps([len(ids) for ids in completion_ids]) + "\n")
+    return [random.random() for _ in completion_ids]
 
 
 def attention(query: Any, key: Any, value: Any, starts_q: Any, starts_k: Any, *_: Any, **options: Any) -> Any:
@@ -134,8 +167,10 @@ def attention(query: Any, key: Any, value: Any, starts_q: Any, starts_k: Any, *_
 
 
 def without_gpu() -> None:
-    """Two things that TRL asks of a GPU even when it trains on CPU."""
-    from trl.experimental.async_grpo import packing
+    """Things that TRL asks of a GPU, or of vLLM, even when it trains on CPU."""
+    from trl.experimental.async_grpo import async_rollout_worker, packing
+
+    async_rollout_worker.is_vllm_available = lambda *args, **kwargs: True
 
     torch.cuda.get_device_properties = lambda device=None: SimpleNamespace(name="cpu")
     packing._flash_attn = lambda: SimpleNamespace(flash_attn_varlen_func=attention)
@@ -169,6 +204,7 @@ def make_model(folder: Path) -> None:
         max_position_embeddings=256,
     )
     LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / "qwen2_5.jinja").read_text()
     tokenizer.save_pretrained(folder)
 
 
@@ -196,10 +232,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--server", action="store_true")
     wish = parser.parse_args()
     without_gpu()
     rank = int(os.environ.get("RANK", "0"))
-    worker = Worker() if rank == 0 else None
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Completions)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    os.environ["SCORED"] = f"{wish.out}.scored"
+    worker = Worker() if rank == 0 and not wish.server else None
     batches: list[list[int]] = []
     collate = async_grpo_trainer.DataCollatorForRollout.torch_call
 
@@ -215,6 +255,9 @@ def main() -> None:
         weight_sync_steps=wish.every,
         gradient_accumulation_steps=wish.accumulate,
         token_budget=128,
+        num_generations=GROUP,
+        max_completion_length=20,
+        vllm_server_base_url=f"http://127.0.0.1:{server.server_port}",
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,
@@ -226,20 +269,20 @@ def main() -> None:
     )
     trainer = Witness(
         model=shared_model(wish.out.parent / "model", rank),
-        reward_funcs=lambda **kwargs: [0.0],
+        reward_funcs=reward,
         args=config,
-        train_dataset=Dataset.from_list([{"prompt": "1 2 3"}]),
+        train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": "1 2 3"}]}]),
         rollout_worker=worker,
-        weight_transfer=Transfer(worker) if worker is not None else None,
+        weight_transfer=Transfer(worker) if rank == 0 else None,
     )
     trainer.train()
-    if worker is None:
+    if rank:
         return
     trained = [entry for entry in trainer.state.log_history if "batch/trained_tokens_per_step" in entry]
     wish.out.write_text(
         json.dumps(
             {
-                "put": worker.put,
+                "put": worker.put if worker is not None else None,
                 "micro": trainer.micro,
                 "batches": batches,
                 "syncs": trainer.syncs,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapters.environments import trl_python
+from adapters.environments import OLDER_TRL, TRL, trl_python
 from launch.marker_listener import Listener
 
 from eerl_launch import adapter_folder
@@ -21,10 +21,13 @@ WITNESS = Path(__file__).with_name("trl_witness.py")
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
-@pytest.fixture(scope="module")
-def python() -> Path:
-    """An interpreter with torch and TRL."""
-    return trl_python()
+@pytest.fixture(
+    scope="module",
+    params=[TRL, *(pytest.param(version, marks=pytest.mark.frameworks) for version in OLDER_TRL)],
+)
+def python(request: pytest.FixtureRequest) -> Path:
+    """An interpreter with torch and a TRL: the newest, and with ``make test-frameworks`` older ones."""
+    return trl_python(request.param)
 
 
 def train(

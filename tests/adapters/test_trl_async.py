@@ -119,3 +119,22 @@ def test_two_processes_make_one_sender(tmp_path: Path) -> None:
     assert [m["valid_tokens"] for m in told] == [sum(batch) for batch in seen["batches"][:4]]
     assert all(m["valid_tokens"] > tokens for m, (tokens, _) in zip(told, seen["micro"], strict=True))
     assert len(updates(markers)) == 4
+
+
+def test_trls_own_worker(tmp_path: Path) -> None:
+    """Its rollouts are made in a process of its own, whose markers are its share of the one trainer's."""
+    markers, seen = train(tmp_path, "--steps", "4", "--server")
+
+    scored = [json.loads(line) for line in (tmp_path / "seen.scored").read_text().splitlines()]
+    ends = [m for m in markers if m["ev"] == "end" and m["phase"] == "generation"]
+    told = [m["generated_tokens"] for m in ends if m["generated_tokens"]]
+    # The last groups may have been scored when the worker was stopped already.
+    assert told == [sum(lengths) for lengths in scored][: len(told)]
+    assert len(scored) - len(told) <= 1
+    assert [m["longest_response_tokens"] for m in ends if m["generated_tokens"]] == [
+        max(lengths) for lengths in scored
+    ][: len(told)]
+    updates_told = [m for m in markers if m["ev"] == "update"]
+    assert [m["valid_tokens"] for m in updates_told] == [tokens for tokens, _ in seen["micro"]]
+    assert all("policy_age" in m for m in updates_told)
+    assert not [m for m in markers if m["ev"] == "note"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from adapters.environments import verl_python
+from adapters.environments import OLDER_VERL, VERL, verl_python
 from adapters.ray_cluster import QUIET, started
 from adapters.standins import Outcome, run
 
@@ -19,6 +19,8 @@ STEP = (
 )
 CHECK = ["+validation", "-validation"]
 
+REWARD = ["+reward", "-reward"]
+
 pytestmark = [pytest.mark.verl, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -28,13 +30,22 @@ def python() -> Path:
     return verl_python()
 
 
-def check(outcome: Outcome) -> None:
+@pytest.fixture(
+    scope="module",
+    params=[VERL, *(pytest.param(version, marks=pytest.mark.frameworks) for version in OLDER_VERL)],
+)
+def release(request: pytest.FixtureRequest) -> tuple[str, Path]:
+    """A version of verl and an interpreter that has it: the newest, and with ``make test-frameworks`` older ones."""
+    return request.param, verl_python(request.param)
+
+
+def check(outcome: Outcome, step: list[str] = STEP) -> None:
     """Phases in order, and per update the tokens that the stub engine generated."""
     assert outcome.returncode == 0, outcome.stderr[-3000:]
     assert outcome.notes() == []
     (told,) = outcome.events("run")
     assert (told["framework"], told["mode"], told["total_updates"]) == ("verl", "colocated_sync", 4)
-    assert outcome.spans() == (STEP * 2 + CHECK) * 2
+    assert outcome.spans() == (step * 2 + CHECK) * 2
     updates = outcome.updates(Mode.COLOCATED_SYNC)
     assert [update.label for update in updates] == [1, 2, 3, 4]
     assert [
@@ -47,7 +58,7 @@ def check(outcome: Outcome) -> None:
     ] == outcome.counts
     valid = [update.tokens("valid_tokens", "training") for update in updates]
     assert valid == [counted["generated"] for counted in outcome.counts]
-    assert [update.numbers["policy_age"] for update in updates] == [0, 0, 0, 0]
+    assert [update.numbers.get("policy_age", 0) for update in updates] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("turns", [1, 2])
@@ -60,3 +71,22 @@ def test_cluster_that_ran_before(python: Path) -> None:
     """The trainer's actor is a process of a cluster that was started without eerl."""
     with started(python, cpus=4) as address:
         check(run([str(FOLDER / "job.py")], FOLDER, {**QUIET, "RAY_ADDRESS": address}, python=str(python)))
+
+
+@pytest.mark.parametrize(("rollout", "turns"), [("loops", 1), ("loops", 2), ("workers", 1)])
+def test_first_trainer(release: tuple[str, Path], rollout: str, turns: int) -> None:
+    """The loop before v1 in every release; until 0.7 new weights are part of generation, and engines may be workers'."""
+    version, python = release
+    refits = version >= "0.8"
+    if rollout == "workers" and refits:
+        rollout = "loops"  # there is nothing else since
+
+    outcome = run(
+        [str(FOLDER / "job_v0.py"), f"--rollout={rollout}", f"--turns={turns}"],
+        FOLDER,
+        QUIET,
+        python=str(python),
+    )
+
+    step = [*STEP[:2], *REWARD, *STEP[2:]]
+    check(outcome, step if refits else step[:-2])

@@ -27,8 +27,8 @@ def main() -> None:
             consumed.append(int(inputs["completion_mask"].sum()))
         return compute_loss(self, model, inputs)
 
-    def seen_generate(self: Any, prompts: list) -> Any:
-        result = generate(self, prompts)
+    def seen_generate(self: Any, *args: Any) -> Any:
+        result = generate(self, *args)
         if self.model.training:
             generated.append([len(ids) for ids in result[1]])
         return result
