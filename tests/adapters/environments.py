@@ -63,7 +63,7 @@ def ray_python() -> Path:
 
 
 def verl_python(version: str = VERL) -> Path:
-    """An interpreter that runs this verl's loop, without any engine; 1.9 GB and three minutes, older ones 0.1 GB more.
+    """An interpreter that runs this verl's loop, without any engine; 1.9 GB, three minutes, older ones 0.1 GB more.
 
     Older ones have no dependencies of their own but those that must be older too.
     """

@@ -73,20 +73,23 @@ def test_cluster_that_ran_before(python: Path) -> None:
         check(run([str(FOLDER / "job.py")], FOLDER, {**QUIET, "RAY_ADDRESS": address}, python=str(python)))
 
 
-@pytest.mark.parametrize(("rollout", "turns"), [("loops", 1), ("loops", 2), ("workers", 1)])
-def test_first_trainer(release: tuple[str, Path], rollout: str, turns: int) -> None:
-    """The loop before v1 in every release; until 0.7 new weights are part of generation, and engines may be workers'."""
-    version, python = release
-    refits = version >= "0.8"
-    if rollout == "workers" and refits:
-        rollout = "loops"  # there is nothing else since
-
-    outcome = run(
-        [str(FOLDER / "job_v0.py"), f"--rollout={rollout}", f"--turns={turns}"],
-        FOLDER,
-        QUIET,
-        python=str(python),
-    )
+def first_trainer(python: Path, version: str, *options: str) -> None:
+    """The loop before v1: until 0.7 new weights are part of generation."""
+    outcome = run([str(FOLDER / "job_v0.py"), *options], FOLDER, QUIET, python=str(python))
 
     step = [*STEP[:2], *REWARD, *STEP[2:]]
-    check(outcome, step if refits else step[:-2])
+    check(outcome, step if version >= "0.8" else step[:-2])
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+def test_first_trainer(release: tuple[str, Path], turns: int) -> None:
+    """The loop before v1 is the same in every release; agent loops say which tokens are an environment's."""
+    version, python = release
+    first_trainer(python, version, f"--turns={turns}")
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("version", [version for version in OLDER_VERL if version < "0.8"])
+def test_engines_inside_the_workers(version: str) -> None:
+    """The older way hands back lengths and no mask, which is all the same where nothing else speaks."""
+    first_trainer(verl_python(version), version, "--rollout=workers")
