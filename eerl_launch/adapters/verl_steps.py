@@ -145,7 +145,9 @@ class Steps:
 
     def log(self, metrics: Mapping[str, Any]) -> str | None:
         """Metrics were logged; why a count of this update is unknown, if it is."""
-        core = [(name, value) for name, value in metrics.items() if name.startswith("val-core/")]
+        core = [
+            (name, metrics[name]) for name in metrics if name.startswith("val-core/") and "/mean@" in name
+        ]
         for name, value in core[:_MOST_VALIDATIONS]:
             mark.metric(name, value, self._update())
         if not self._trained:

@@ -17,6 +17,8 @@ STEP = (
     + ["+logprob", "-logprob"] * 2
     + ["+training", "-training", "+refit", "-refit"]
 )
+#: verl starts a cluster of its own, whoever else has one here.
+LOCAL = {**QUIET, "RAY_ADDRESS": "local"}
 CHECK = ["+validation", "-validation"]
 
 REWARD = ["+reward", "-reward"]
@@ -53,24 +55,54 @@ def check(outcome: Outcome, step: list[str] = STEP) -> None:
             "update": update.label,
             "generated": update.tokens("generated_tokens", "generation"),
             "longest": update.longest("longest_response_tokens", "generation"),
+            "valid": update.tokens("valid_tokens", "training"),
         }
         for update in updates
     ] == outcome.counts
-    valid = [update.tokens("valid_tokens", "training") for update in updates]
-    assert valid == [counted["generated"] for counted in outcome.counts]
     assert [update.numbers.get("policy_age", 0) for update in updates] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("turns", [1, 2])
 def test_local_cluster(python: Path, turns: int) -> None:
     """verl starts Ray itself; with several turns an environment's words are nobody's tokens."""
-    check(run([str(FOLDER / "job.py"), f"--turns={turns}"], FOLDER, QUIET, python=str(python)))
+    check(run([str(FOLDER / "job.py"), f"--turns={turns}"], FOLDER, LOCAL, python=str(python)))
 
 
 def test_cluster_that_ran_before(python: Path) -> None:
     """The trainer's actor is a process of a cluster that was started without eerl."""
     with started(python, cpus=4) as address:
         check(run([str(FOLDER / "job.py")], FOLDER, {**QUIET, "RAY_ADDRESS": address}, python=str(python)))
+
+
+def test_separate_pools(python: Path) -> None:
+    """Agent loops, which are processes of their own, tell what they generate; weights go out in a pause."""
+    options = [
+        "trainer.v1.trainer_mode=separate_async",
+        "trainer.v1.separate_async.parameter_sync_step=2",
+        "actor_rollout_ref.hybrid_engine=false",
+        "actor_rollout_ref.rollout.nnodes=1",
+        "actor_rollout_ref.rollout.n_gpus_per_node=1",
+        "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+        "data.gen_batch_size=1",
+    ]
+    outcome = run([str(FOLDER / "job.py"), *options], FOLDER, LOCAL, python=str(python))
+
+    assert outcome.returncode == 0, outcome.stderr[-3000:]
+    assert outcome.notes() == []
+    assert outcome.events("run")[0]["mode"] == "async_inflight"
+    assert len(outcome.events("pause")) == len(outcome.events("resume")) == 4
+    half = [*STEP[2:8]]
+    weights = ["+refit", "+pause", "-pause", "-refit"]
+    assert outcome.spans("generation") == ((half * 2 + weights) * 2 + CHECK) * 2
+    *counted, together = outcome.counts
+    updates = outcome.updates(Mode.ASYNC_INFLIGHT)
+    assert [u.tokens("valid_tokens", "training") for u in updates[:4]] == [c["valid"] for c in counted]
+    ends = [end.get("generated_tokens") for end in outcome.events("end") if end["phase"] == "generation"]
+    assert sum(ends) == together["generated"]
+    labels = {begin["update"] for begin in outcome.events("begin") if begin["phase"] == "generation"}
+    assert len(labels) == 2
+    assert all("policy_age" in update.numbers for update in updates[:4])
 
 
 def first_trainer(python: Path, version: str, *options: str) -> None:

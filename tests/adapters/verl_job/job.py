@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import tempfile
+from pathlib import Path
 
 import ray
 from hydra import compose, initialize_config_module
@@ -14,16 +17,25 @@ STEPS = 4
 
 @ray.remote(num_cpus=0)
 class Runner:
-    def run(self, config) -> None:  # type: ignore[no-untyped-def]
+    def run(self, config):  # type: ignore[no-untyped-def]
 
         import stubs
         import transfer_queue as tq
 
         config.transfer_queue.enable = True
         tq.init(config.transfer_queue)
-        trainer = stubs.Trainer(config)
+        if config.trainer.v1.trainer_mode == "separate_async":
+            import stubs_async as kind
+
+            engines = kind.Manager(config)
+        else:
+            kind = stubs
+            engines = stubs.Engines(config.stub_turns)
+        trainer = kind.Trainer(config)
         trainer.init()
-        trainer.fit(stubs.Engines(config.stub_turns))
+        trainer.fit(engines)
+        counts = kind.counts(trainer.actor_rollout_wg, engines)
+        Path(config.stub_record).write_text("".join(f"{json.dumps(line)}\n" for line in counts))
         tq.close()
 
 
@@ -32,7 +44,10 @@ def main() -> None:
     options.add_argument("--turns", type=int, default=1)
     options.add_argument("overrides", nargs="*")
     chosen = options.parse_args()
-    with initialize_config_module("verl.trainer.config", version_base=None):
+    with (
+        tempfile.NamedTemporaryFile() as record,
+        initialize_config_module("verl.trainer.config", version_base=None),
+    ):
         config = compose(
             "ppo_trainer",
             [
@@ -49,16 +64,15 @@ def main() -> None:
                 "trainer.logger=[]",
                 "trainer.resume_mode=disable",
                 f"+stub_turns={chosen.turns}",
+                f"+stub_record={record.name}",
                 "+ray_kwargs.ray_init.include_dashboard=false",
                 "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
-                *(() if "RAY_ADDRESS" in os.environ else ("ray_kwargs.ray_init.num_cpus=4",)),
+                *(() if os.environ["RAY_ADDRESS"] != "local" else ("ray_kwargs.ray_init.num_cpus=4",)),
                 *chosen.overrides,
             ],
         )
-    run_ppo(config, Runner)
-    import stubs
-
-    stubs.own_counts(STEPS, chosen.turns)
+        run_ppo(config, Runner)
+        print(Path(record.name).read_text(), flush=True)
     ray.shutdown()
 
 

@@ -202,7 +202,10 @@ def main() -> None:
     for step in range(1, STEPS + 1):
         rows = range(plan.PROMPTS * plan.EACH)
         own = [plan.length(step, row) - plan.spoken(step, row, chosen.turns) for row in rows]
-        print(json.dumps({"update": step, "generated": sum(own), "longest": max(own)}), flush=True)
+        print(
+            json.dumps({"update": step, "generated": sum(own), "longest": max(own), "valid": sum(own)}),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

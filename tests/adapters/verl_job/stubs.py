@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -58,7 +57,19 @@ class Workers:
 
     compute_ref_log_prob = compute_log_prob
 
+    def save_model_to_cpu(self, number: int) -> None: ...
+    def restore_model_from_cpu(self, number: int) -> None: ...
+    def clear_cpu_model(self, number: int) -> None: ...
+
+    def __init__(self) -> None:
+        self.trained = 0
+        #: Tokens that training had in each update.
+        self.valid: dict[int, int] = {}
+
     def update_actor(self, batch: Any) -> dict[str, Any]:
+        keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding")]
+        masks = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["response_mask"])
+        self.trained += int(masks["response_mask"].values().sum())
         time.sleep(0.01)
         return {"metrics": {"mfu": [0.1], "grad_norm": [1.0], "lr": [1e-6]}}
 
@@ -66,11 +77,13 @@ class Workers:
 class Weights:
     """The checkpoint engine's manager, with nothing to send."""
 
-    def __init__(self) -> None:
-        self.sent = 0
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
 
     def update_weights(self, global_steps: int | None = None) -> dict[str, Any]:
-        self.sent += 1
+        if self._workers.trained:
+            self._workers.valid[global_steps or 0] = self._workers.trained
+            self._workers.trained = 0
         return {}
 
     def sleep_replicas(self) -> None: ...
@@ -82,7 +95,7 @@ class Engines:
     """The agent loops: each prompt's responses arrive in the transfer queue a little later."""
 
     def __init__(self, turns: int) -> None:
-        self._turns = turns
+        self.turns = turns
 
     def generate_sequences(self, prompts: TensorDict) -> None:
         validates = "validate" in prompts
@@ -99,7 +112,7 @@ class Engines:
 
     def _put(self, uid: str, session: int, step: int, row: int, partition: str) -> None:
         length = plan.length(step, row) if partition == "train" else 500
-        foreign = plan.spoken(step, row, self._turns)
+        foreign = plan.spoken(step, row, self.turns)
         own = length - foreign
         output = AgentLoopOutput(
             prompt_ids=[1] * PROMPT,
@@ -107,42 +120,51 @@ class Engines:
             response_mask=[1] * (own // 2) + [0] * foreign + [1] * (own - own // 2),
             response_logprobs=[-1.0] * length,
             reward_score=0.5,
-            num_turns=2 * self._turns,
+            num_turns=2 * self.turns,
             metrics=AgentLoopMetrics(),
             extra_fields={"min_global_steps": step - 1, "max_global_steps": step - 1},
         )
-        field = output.as_dict()
-        field.update(uid=uid, global_steps=step, reward_model={}, data_source="stub")
-        field["loss_mask"] = field["response_mask"]
-        field["input_ids"] = torch.cat([field["prompts"], field["responses"]])
-        field["position_ids"] = torch.arange(len(field["input_ids"]))
-        field["multi_modal_inputs"] = {}
-        tags = {
-            "status": "success",
-            "prompt_len": PROMPT,
-            "response_len": length,
-            "seq_len": PROMPT + length,
-            "global_steps": step,
-            "min_global_steps": step - 1,
-            "max_global_steps": step - 1,
-        }
+        field, tag = stored(output, uid, step)
         tq.kv_batch_put(
             keys=[f"{uid}_{session}_0"],
             fields=list_of_dict_to_tensordict([field]),
-            tags=[tags],
+            tags=[tag],
             partition_id=partition,
         )
 
 
-class Trainer(PPOTrainerSync):
-    """verl's synchronous trainer with its own ``fit``; what it would build on GPUs is put there."""
+def stored(output: AgentLoopOutput, uid: str, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A response as verl's agent loops put it into the transfer queue: its fields and its tag."""
+    field = output.as_dict()
+    field.update(uid=uid, global_steps=step, reward_model={}, data_source="stub")
+    field["loss_mask"] = field["response_mask"]
+    field["input_ids"] = torch.cat([field["prompts"], field["responses"]])
+    field["position_ids"] = torch.arange(len(field["input_ids"]))
+    field["multi_modal_inputs"] = {}
+    length = len(field["responses"])
+    tag = {
+        "status": "success",
+        "prompt_len": PROMPT,
+        "response_len": length,
+        "seq_len": PROMPT + length,
+        "global_steps": step,
+        **output.extra_fields,
+    }
+    return field, tag
 
-    def _setup(self) -> None:
+
+class Built:
+    """What a trainer would build on GPUs is put there."""
+
+    prompts_at_once = plan.PROMPTS
+
+    def build(self) -> None:
+        """In place of the start of ``_setup``."""
         self.tokenizer = SimpleNamespace(
             eos_token_id=0, pad_token_id=0, decode=lambda ids, skip_special_tokens: "words"
         )
         self.processor = None
-        self.train_dataloader = Prompts(plan.PROMPTS, 100)
+        self.train_dataloader = Prompts(self.prompts_at_once, 100)
         self.train_dataloader_it = None
         self.val_dataloader = Prompts(2, 1)
         self.steps_per_epoch = 100
@@ -150,7 +172,7 @@ class Trainer(PPOTrainerSync):
         self._init_dump_executor()
         self.ref_in_actor = False
         self.actor_rollout_wg = self.ref_policy_wg = Workers()
-        self.checkpoint_manager = Weights()
+        self.checkpoint_manager = Weights(self.actor_rollout_wg)
         self.llm_server_manager = SimpleNamespace()
         self.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=["a reward worker"])
         self.distillation_config = self.teacher_model_manager = None
@@ -159,9 +181,18 @@ class Trainer(PPOTrainerSync):
         self._load_checkpoint()
 
 
-def own_counts(steps: int, turns: int) -> None:
-    """What the stub engine knows it generated, for the test to compare with."""
-    for step in range(1, steps + 1):
+class Trainer(Built, PPOTrainerSync):
+    """verl's synchronous trainer with its own ``fit``."""
+
+    def _setup(self) -> None:
+        self.build()
+
+
+def counts(workers: Workers, engines: Engines) -> list[dict[str, int]]:
+    """What engine and workers know they did, for the test to compare with."""
+    lines = []
+    for update, valid in workers.valid.items():
         rows = range(plan.PROMPTS * plan.EACH)
-        own = [plan.length(step, row) - plan.spoken(step, row, turns) for row in rows]
-        print(json.dumps({"update": step, "generated": sum(own), "longest": max(own)}), flush=True)
+        own = [plan.length(update, row) - plan.spoken(update, row, engines.turns) for row in rows]
+        lines.append({"update": update, "generated": sum(own), "longest": max(own), "valid": valid})
+    return lines
