@@ -13,7 +13,7 @@ policy_training, training_prep          training
 value_inference, value_training         critic
 total_validation_time                   validation
 checkpointing                           checkpoint
-exposed_generation, idle/*              nothing: the training pool waits
+exposed_generation, idle/*              nothing: the training pool waits; on one pool it is generation
 ======================================  ==========================================================================
 
 An update is what lies between two ends of ``policy_training``: with dynamic sampling several ``total_step_time``

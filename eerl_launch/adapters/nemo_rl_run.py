@@ -23,6 +23,8 @@ class Run:
     optimizer_steps: int | None = None
     #: A separate process generates and counts.
     asynchronous: bool = False
+    #: One pool, asynchronous: engines generate while the loop waits for responses, and sleep while it trains.
+    waits_generate: bool = False
     reasons: list[str] = field(default_factory=list)
 
 
@@ -59,6 +61,7 @@ def describe(config: Any, made: Any, *, single_controller: bool = False) -> Run:
         round_responses=drawn,
         optimizer_steps=-(-whole_batch // training_batch) if whole_batch and training_batch else None,
         asynchronous=asynchronous and not colocated,
+        waits_generate=asynchronous and colocated,
         reasons=reasons,
     )
 

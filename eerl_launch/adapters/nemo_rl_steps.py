@@ -26,6 +26,7 @@ class Steps:
         self.driving = False
         #: Whether responses live through a change of weights, which then pauses generation.
         self.in_flight = False
+        self._phases, self._prepares = phases, prepares
         self._labels = Labels(phases, prepares)
         self._run: Run | None = None
         self._update = 1
@@ -45,6 +46,8 @@ class Steps:
         self._run = run
         self._update = run.first
         self.in_flight = run.mode == "async_inflight"
+        if run.waits_generate:
+            self._labels = Labels({**self._phases, "exposed_generation": "generation"}, self._prepares)
 
     # -- labels ---------------------------------------------------------------------------------------------
 

@@ -187,6 +187,19 @@ def test_drains_whatever_is_asked() -> None:
     assert outcome.events("run")[0]["mode"] == "async_drained"
 
 
+def test_asynchronous_on_one_pool() -> None:
+    """Engines sleep while the policy trains: they take turns, and what an update generated is not known."""
+    outcome = job("main", **asynchronous(in_flight=False))
+
+    assert outcome.events("run")[0]["mode"] == "colocated_sync"
+    updates = outcome.updates(Mode.COLOCATED_SYNC)
+    assert [update.label for update in updates] == [1, 2, 3, 4]
+    assert all(update.begun("generation") and update.begun("training") for update in updates)
+    assert [u.tokens("generated_tokens", "generation") for u in updates] == [None] * 4
+    assert [u.tokens("valid_tokens", "training") for u in updates] == [c["valid"] for c in outcome.counts[:4]]
+    assert ["generated tokens are unknown" in note for note in outcome.notes()] == [True]
+
+
 def test_single_controller() -> None:
     """Training in chunks is one update, each finished group ends generation, and a resumed run goes on."""
     config = copy.deepcopy(CONFIG)

@@ -105,6 +105,17 @@ def test_separate_pools(python: Path) -> None:
     assert all("policy_age" in update.numbers for update in updates[:4])
 
 
+@pytest.mark.parametrize(
+    ("role", "mode"), [("training", "auto"), ("training", "nccl"), ("generation", "nccl")]
+)
+def test_ranks_name_their_gpus(python: Path, role: str, mode: str) -> None:
+    """Weights by a checkpoint engine are for separate pools only: whoever sends or gets some tells its GPU, once."""
+    outcome = run([str(FOLDER / "pools.py"), role, mode], FOLDER, QUIET, python=str(python))
+
+    assert outcome.returncode == 0, outcome.stderr[-3000:]
+    assert [(f["role"], f["gpus"]) for f in outcome.events("pool")] == [(role, ["GPU-of-cuda"])]
+
+
 def first_trainer(python: Path, version: str, *options: str) -> None:
     """The loop before v1: until 0.7 new weights are part of generation."""
     outcome = run([str(FOLDER / "job_v0.py"), *options], FOLDER, QUIET, python=str(python))
