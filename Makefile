@@ -6,8 +6,10 @@ PYTEST_ARGS ?=
 DEMO_UPDATES ?= 110
 DEMO_SCALE ?= 75
 DEMO_OUT ?= demo-runs
+RUNS ?= 10
+JOBS ?= 2
 
-.PHONY: help demo test test-frameworks check bench cluster cluster-stop spank stub clean
+.PHONY: help demo test test-frameworks check bench scoreboard cluster cluster-stop spank stub clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -e 's/:[^#]*## /\t/' | expand -t 14
@@ -44,6 +46,10 @@ check: packages $(VENV)/.installed-test spank stub ## ruff, mypy, C warnings and
 
 bench: packages $(VENV)/.installed-test spank stub ## speed and memory, as ratios within one run
 	$(BIN)/python tests/bench/run.py
+
+scoreboard: $(VENV)/.installed ## policies side by side on simulated runs, into the docs; RUNS=75 for a full one
+	OMP_NUM_THREADS=1 $(BIN)/python -m eerl_twin.scoreboard --runs $(RUNS) --jobs $(JOBS) --inflight-updates 500 \
+	  --json .build/scoreboard.json --page controller/eerl_twin/scoreboard.md --readme README.md
 
 spank: packages
 	$(MAKE) -s -C spank

@@ -1,5 +1,9 @@
 """The adapters where the trainer finds them: copied into the private folder of every node, first on PYTHONPATH.
 
+Trainers on other nodes import from a path that the first node has chosen, before its agent has seen whether the
+private folder there is ours. So the last part of the path is a secret of the job: it is in environments, which other
+users cannot read, and on no command line, which they can.
+
 A copy, since the trainer's environment or container need not hold eerl; the private folder is visible in both. The
 copy is called ``eerl_trainer``, so that it hides no installed ``eerl_launch``.
 """
@@ -7,6 +11,7 @@ copy is called ``eerl_trainer``, so that it hides no installed ``eerl_launch``.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +19,8 @@ from pathlib import Path
 from eerl_launch import adapters
 from eerl_launch.adapters import registry, speaker
 
-FOLDER_NAME = "adapters"
+#: Tells an agent the folder's name.
+VARIABLE = "EERL_ADAPTER_FOLDER"
 PACKAGE_NAME = "eerl_trainer"
 #: Made by a Python process in which the hooks are on.
 LOADED_NAME = "loaded"
@@ -24,30 +30,44 @@ _START = "sitecustomize.py"
 CHOICES = ("auto", "none", *registry.ADAPTERS)
 
 
-def lay(private: Path) -> Path:
+def new_name() -> str:
+    """A name for this job's folder that nobody else can know beforehand."""
+    return f"adapters-{secrets.token_hex(8)}"
+
+
+def lay(private: Path, name: str) -> Path:
     """Copy the adapters into ``private`` unless they are there whole; the folder for PYTHONPATH.
 
     Raises OSError. Whole or not there at all: what starts meanwhile finds no half of it.
     """
-    folder = private / FOLDER_NAME
+    folder = private / name
     if (folder / _START).exists():
         return folder
-    ours = Path(adapters.__file__).parent
-    making = private / f"{FOLDER_NAME}.{os.getpid()}"
+    making = private / f"{name}.{os.getpid()}"
     shutil.rmtree(making, ignore_errors=True)
-    package = making / PACKAGE_NAME
-    shutil.copytree(ours, package / "adapters", ignore=shutil.ignore_patterns("__pycache__", _START, "*.md"))
-    for name in _BESIDE:
-        shutil.copyfile(ours.parent / name, package / name)
-    shutil.copyfile(ours / _START, making / _START)
-    shutil.rmtree(folder, ignore_errors=True)
-    making.rename(folder)
+    try:
+        _copy(making)
+        shutil.rmtree(folder, ignore_errors=True)
+        making.rename(folder)
+    except OSError:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
     return folder
 
 
-def remove(private: Path) -> None:
+def _copy(to: Path) -> None:
+    """File by file, with modes of our own: where eerl is installed may be read-only."""
+    ours, package = Path(adapters.__file__).parent, to / PACKAGE_NAME
+    (package / "adapters").mkdir(parents=True)
+    for path in ours.glob("*.py"):
+        shutil.copyfile(path, to / _START if path.name == _START else package / "adapters" / path.name)
+    for name in _BESIDE:
+        shutil.copyfile(ours.parent / name, package / name)
+
+
+def remove(private: Path, name: str) -> None:
     """Take the copy away, and the trainer's lock; processes that run keep what they have loaded."""
-    shutil.rmtree(private / FOLDER_NAME, ignore_errors=True)
+    shutil.rmtree(private / name, ignore_errors=True)
     (private / speaker.LOCK_NAME).unlink(missing_ok=True)
 
 

@@ -43,6 +43,7 @@ class Agent:
         self._ending = False
         self._relay: MarkerServer | None = None
         self._relay_complaint: str | None = None
+        self._adapter_name = os.environ.get(adapter_folder.VARIABLE, "")
         self._adapter_complaint: str | None = None
         self._source: GpuSource | None = None
         self._lay_adapters()
@@ -52,13 +53,13 @@ class Agent:
 
     def _lay_adapters(self) -> None:
         """Trainer processes of this node find the framework adapters; the session's node has them already."""
-        if not (self._options.marker_folder and self._options.adapters):
+        if not (self._options.marker_folder and self._adapter_name):
             return
         folder = Path(self._options.marker_folder)
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
             if is_private(folder):
-                adapter_folder.lay(folder)
+                adapter_folder.lay(folder, self._adapter_name)
         except OSError as error:
             text = f"the framework adapters cannot be laid into {folder} ({error})"
             if text != self._adapter_complaint:
@@ -132,7 +133,8 @@ class Agent:
         self._uplink.send(farewell)
         if self._relay is not None:
             self._relay.close()
-            adapter_folder.remove(Path(self._options.marker_folder))
+            if self._adapter_name:
+                adapter_folder.remove(Path(self._options.marker_folder), self._adapter_name)
             with contextlib.suppress(OSError):
                 Path(self._options.marker_folder).rmdir()
         self._uplink.close(2.0)
@@ -173,7 +175,6 @@ def main() -> int:
     parser.add_argument("--node", default=os.environ.get("SLURMD_NODENAME") or socket.gethostname())
     parser.add_argument("--job-id", default="")
     parser.add_argument("--marker-folder", default="")
-    parser.add_argument("--adapters", action="store_true", help="lay framework adapters into that folder")
     parser.add_argument("--session-node", default="", help="the node whose markers the session hears itself")
     parser.add_argument("--sim-dir", default="")
     parser.add_argument("--sim-node", type=int, default=0)

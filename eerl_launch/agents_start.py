@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from eerl_launch.adapter_folder import VARIABLE
 from eerl_launch.nodes import Link
 from eerl_launch.slurm import Allocation, agent_argv, agent_environment, parse_gpu_indices
 
@@ -48,8 +49,8 @@ def commands(config: Mapping[str, Any]) -> list[tuple[list[str], Mapping[str, st
         argv = [sys.executable, "-I", "-m", "eerl_launch.agent", "--node", config["nodes"][0]]
         return [(argv, environment)]
     arguments = ["--job-id", str(job.job_id), "--marker-folder", config["private_folder"]]
-    if config.get("adapter", "none") != "none":
-        arguments.append("--adapters")
+    if config.get("adapter_folder"):
+        environment[VARIABLE] = config["adapter_folder"]
     if config["session_node"]:
         arguments += ["--session-node", config["session_node"]]
     return [(agent_argv(job, sys.executable, arguments), agent_environment(environment))]

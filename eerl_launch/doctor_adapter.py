@@ -47,7 +47,7 @@ def check_adapter(choice: str, python: str | None, env: Mapping[str, str]) -> It
 
 def _look(interpreter: str, choice: str, folder: Path, env: Mapping[str, str]) -> dict[str, Any] | str:
     """What ``look`` found in that Python, or why it found nothing."""
-    hooks = adapter_folder.environment(env, adapter_folder.lay(folder), choice)
+    hooks = adapter_folder.environment(env, adapter_folder.lay(folder, "adapters"), choice)
     command = [interpreter, "-m", f"{adapter_folder.PACKAGE_NAME}.adapters.look", "--json", choice]
     try:
         done = subprocess.run(

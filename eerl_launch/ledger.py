@@ -8,7 +8,7 @@ reason is not plain. The events, in the order in which a run writes them:
     ``schema_version, run_id, job_id, array_task, restart, user, cluster, job_name, partition, account,
     nodes`` (expected), ``time_unix_s, time_iso, simulated`` (null or e.g. ``"h100:2x8"``), ``time_scale``,
     ``policy`` (as resolved, contract 3.8), ``policy_file, command`` (first word only), ``versions``,
-    ``marker_socket`` (its path on the first node).
+    ``marker_socket`` (its path on the first node), ``adapter`` (``none``, ``auto`` or a name).
 ``node``
     ``node, state`` (``joined | lost | not_measured``), ``reason, hostname``,
     ``source`` (``broker | nvml | sim``),

@@ -191,12 +191,17 @@ def _compose(text: str, name: str) -> yaml.Node | None:
 
 def read_policy(path: Path) -> Policy:
     """The policy in ``path``, :class:`PolicyError` lists every fault, one a line."""
-    node = _compose(_read(path), str(path))
+    return parse_policy(_read(path), str(path))
+
+
+def parse_policy(text: str, name: str) -> Policy:
+    """The policy that ``text`` says; faults are told with ``name`` for the file's."""
+    node = _compose(text, name)
     if node is None or (isinstance(node, yaml.ScalarNode) and node.value in NULLS):
         return Policy()
     if not isinstance(node, yaml.MappingNode):
-        raise PolicyError(f"{path}:1: saw {seen(node)}; allowed: `key: value` lines ({', '.join(_SCHEMA)})")
-    reader, lines = _Reader(str(path)), dict[str, int]()
+        raise PolicyError(f"{name}:1: saw {seen(node)}; allowed: `key: value` lines ({', '.join(_SCHEMA)})")
+    reader, lines = _Reader(name), dict[str, int]()
     policy = Policy(**reader.section(node, _SCHEMA, lines))
     reader.check_together(policy, lines)
     if reader.faults:

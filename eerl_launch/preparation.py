@@ -128,22 +128,22 @@ def _start_event(
 
 
 def _lay_adapters(options: Options, private: Path, environment: dict[str, str]) -> str:
-    """Put the framework adapters before the command's Pythons; what became of ``--adapter``."""
+    """Put the framework adapters before the command's Pythons; the folder's name, empty when there is none."""
     if options.adapter == "none":
-        return "none"
+        return ""
     reason = adapter_folder.why_off(options.command)
     if reason is not None:
         say(f"{reason}: no framework adapter is loaded; run it without, or send markers from the script")
-        return "none"
+        return ""
     try:
-        folder = adapter_folder.lay(private)
+        folder = adapter_folder.lay(private, adapter_folder.new_name())
     except OSError as error:
         say(
             f"the framework adapters cannot be laid into {private} ({error}); only the script's own markers come"
         )
-        return "none"
+        return ""
     environment |= adapter_folder.environment(environment, folder, options.adapter)
-    return options.adapter
+    return folder.name
 
 
 def prepare(options: Options, env: Mapping[str, str]) -> Prepared:
@@ -189,14 +189,15 @@ def prepare(options: Options, env: Mapping[str, str]) -> Prepared:
         "EERL_RUN_DIR": str(run_folder),
         "EERL_RUN_ID": run_id,
     }
-    adapter = _lay_adapters(options, private, environment)
+    adapter_name = _lay_adapters(options, private, environment)
+    adapter = options.adapter if adapter_name else "none"
     marker_fd = server.detach()
     config = {
         "run_folder": str(run_folder),
         "run_id": run_id,
         "private_folder": str(private),
-        "adapter": adapter,
-        "waits_for_agents": adapter != "none" and job is not None and len(nodes) > 1 and sim_spec is None,
+        "adapter_folder": adapter_name,
+        "waits_for_agents": bool(adapter_name) and job is not None and len(nodes) > 1 and sim_spec is None,
         "session_node": job.node_name if job is not None else nodes[0],
         "nodes": nodes,
         "allocation": asdict(job) if job is not None else None,

@@ -220,6 +220,8 @@ class Session:
         self._mark(marker)
 
     def _mark(self, marker: Marker) -> None:
+        if not self.adapters.accepts(marker):
+            return
         pauses = marker.event in ("pause", "resume") and self.arrangement.mode is Mode.ASYNC_INFLIGHT
         if pauses or marker.event in ("begin", "end", "update"):
             self._phases_came = True

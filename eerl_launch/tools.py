@@ -15,6 +15,7 @@ import click
 
 from eerl_launch import __version__
 from eerl_launch.errors import EerlError, OptionError
+from eerl_launch.replay_command import replay
 
 _FOLDER = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 
@@ -58,55 +59,7 @@ def report(folder: Path, out: Path | None, formats: tuple[str, ...], quiet: bool
             click.echo(str(path))
 
 
-@eerl.command()
-@_FOLDER
-@click.option(
-    "--policy",
-    "policy_file",
-    type=click.Path(path_type=Path),
-    help="Try this policy instead of the recorded one.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def replay(folder: Path, policy_file: Path | None, as_json: bool) -> None:
-    """Feed the records of DIR to the controller again; exit 1 at the first plan that differs.
-
-    With --policy: the plans that policy would have made of these records, which were measured under the
-    recorded clocks.
-    """
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, "1")  # sums in one order, so that plans are the same bit for bit
-    from eerl_launch.ledger import read_events
-    from eerl_launch.policy import load_policy
-    from eerl_launch.replay import replay as replay_events
-
-    changes = load_policy(policy_file).controller_settings() if policy_file is not None else None
-    result = replay_events(read_events(folder), changes)
-    if as_json:
-        plans = [{"after_update": after, **plan} for after, plan in result.plans]
-        document = {
-            "updates": result.updates,
-            "passed_over": result.passed_over,
-            "difference": result.difference,
-            "plans": plans,
-        }
-        click.echo(json.dumps(document, indent=1))
-    elif changes is not None:
-        for after, plan in result.plans:
-            clocks = [f"{plan[key] or 'governor'}" for key in ("generation_mhz", "training_mhz")]
-            when = "at the start" if after is None else f"after update {after}"
-            click.echo(
-                f"{when:<18} {plan['state'].lower():<13} generation {clocks[0]:>8}, training {clocks[1]:>8}"
-                f"  {plan['reason'].lower()}"
-            )
-        click.echo(
-            f"{result.updates} updates replayed under {policy_file}; measured under the recorded clocks"
-        )
-    elif result.difference is None:
-        click.echo(f"{result.updates} updates replayed, {len(result.plans)} plans, all as recorded")
-    if result.difference is not None:
-        click.echo(f"eerl: the plans differ: {result.difference}", err=True)
-        click.echo("eerl: equal plans need the library versions in the ledger's first line", err=True)
-        sys.exit(1)
+eerl.add_command(replay)
 
 
 def _operate(folder: Path, operation: str, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -23,7 +24,7 @@ TRAINER = "class GRPOTrainer:\n    pass\n"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The adapters as eerl-run lays them."""
-    return adapter_folder.lay(tmp_path)
+    return adapter_folder.lay(tmp_path, "adapters")
 
 
 @pytest.fixture
@@ -103,7 +104,10 @@ def test_nothing_is_imported_at_the_start(folder: Path) -> None:
     plain, hooked = (set(python(code, *paths).split()) for paths in ((), (folder,)))
 
     package = adapter_folder.PACKAGE_NAME
-    assert {name for name in hooked - plain if not name.startswith(package)} <= {"sitecustomize"}
+    assert {name for name in hooked - plain if not name.startswith(package)} <= {
+        "sitecustomize",
+        "__future__",
+    }
     assert {name for name in hooked if name.startswith(package)} == {
         package,
         f"{package}.adapters",
@@ -183,8 +187,8 @@ def test_a_folder_that_vanishes(folder: Path, tmp_path: Path) -> None:
 
     assert python("import sys; print(*map(type, sys.meta_path))", folder) == plain
     assert python("import sys; print(*map(type, sys.meta_path))", tmp_path / "gone") == plain
-    adapter_folder.remove(tmp_path)
-    assert adapter_folder.lay(tmp_path) == folder
+    adapter_folder.remove(tmp_path, "adapters")
+    assert adapter_folder.lay(tmp_path, "adapters") == folder
     assert "watch.Watch" in python("import sys; print(*map(type, sys.meta_path))", folder)
 
 
@@ -250,3 +254,21 @@ def test_environment(tmp_path: Path) -> None:
 
     assert made == {"PYTHONPATH": f"{tmp_path}:/a:/b", "EERL_ADAPTER": "trl"}
     assert adapter_folder.environment({"PYTHONPATH": ""}, tmp_path, "auto")["PYTHONPATH"] == str(tmp_path)
+
+
+def test_an_installation_that_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is copied can be removed again, whatever the modes of what was installed."""
+    installed = tmp_path / "eerl_launch"
+    shutil.copytree(
+        Path(adapters.__file__).parents[1], installed, ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for path in [*installed.rglob("*"), installed]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    monkeypatch.setattr(adapters, "__file__", str(installed / "adapters" / "__init__.py"))
+
+    folder = adapter_folder.lay(tmp_path, "laid")
+
+    assert all(path.stat().st_mode & 0o200 for path in [folder, *folder.rglob("*")])
+    assert "Watch" in python("import sys; print(*map(type, sys.meta_path))", folder)
+    for path in [installed, *installed.rglob("*")]:
+        path.chmod(0o755)

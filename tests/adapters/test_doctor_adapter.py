@@ -65,7 +65,9 @@ def test_a_python_that_is_none(python: str) -> None:
 def test_from_inside_a_container(tmp_path: Path) -> None:
     """Without eerl installed, the same is told by the folder on the path, with the marker socket."""
     site = framework(tmp_path, TRAINER)
-    hooks = adapter_folder.environment({"PYTHONPATH": str(site)}, adapter_folder.lay(tmp_path), "auto")
+    hooks = adapter_folder.environment(
+        {"PYTHONPATH": str(site)}, adapter_folder.lay(tmp_path, "adapters"), "auto"
+    )
     done = subprocess.run(
         [sys.executable, "-m", "eerl_trainer.adapters.look", "trl"],
         env={**os.environ, **hooks, "EERL_SOCKET": str(tmp_path / "s")},

@@ -8,20 +8,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from launch.test_agent import AgentProcess
 
-from eerl_launch import adapter_folder, launch
+from eerl_launch import adapter_folder, agents_start, launch
 from eerl_launch.devices.sim import SimGpus, SimSpec
 from eerl_launch.launch import SessionProcess
+from eerl_launch.slurm import read_allocation
+
+NAME = adapter_folder.new_name()
 
 
 @pytest.fixture
-def start_agent(tmp_path: Path) -> Iterator[Callable[..., AgentProcess]]:
-    """Starts agents with simulated GPUs and ends them with the test."""
+def start_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., AgentProcess]]:
+    """Starts agents with simulated GPUs, which are told the adapters' folder, and ends them with the test."""
+    monkeypatch.setenv(adapter_folder.VARIABLE, NAME)
     SimGpus.create(tmp_path / "sim", SimSpec("h100", 1, 2))
     started: list[AgentProcess] = []
 
@@ -38,10 +43,10 @@ def start_agent(tmp_path: Path) -> Iterator[Callable[..., AgentProcess]]:
 def test_an_agent_lays_them(start_agent: Callable[..., AgentProcess], tmp_path: Path) -> None:
     """Before it is heard of they are there, complete, and with its end the folder is gone with the trainer's lock."""
     private = tmp_path / "private"
-    agent = start_agent("--marker-folder", str(private), "--adapters")
+    agent = start_agent("--marker-folder", str(private))
 
     agent.wait_for("join")
-    folder = private / adapter_folder.FOLDER_NAME
+    folder = private / NAME
     env = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run(
         [sys.executable, "-c", "import sys; print(type(sys.meta_path[0]).__name__)"],
@@ -61,13 +66,13 @@ def test_an_agent_lays_them(start_agent: Callable[..., AgentProcess], tmp_path: 
 def test_an_agent_lays_them_again(start_agent: Callable[..., AgentProcess], tmp_path: Path) -> None:
     """A clean-up during the job takes them for a second or two."""
     private = tmp_path / "private"
-    agent = start_agent("--marker-folder", str(private), "--adapters")
+    agent = start_agent("--marker-folder", str(private))
     agent.wait_for("join")
 
-    adapter_folder.remove(private)
+    adapter_folder.remove(private, NAME)
 
     deadline = time.monotonic() + 30
-    while not (private / adapter_folder.FOLDER_NAME / "sitecustomize.py").exists():
+    while not (private / NAME / "sitecustomize.py").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -77,21 +82,24 @@ def test_an_agent_trusts_no_strange_folder(start_agent: Callable[..., AgentProce
     private = tmp_path / "private"
     private.mkdir(mode=0o777)
     private.chmod(0o777)
-    agent = start_agent("--marker-folder", str(private), "--adapters")
+    agent = start_agent("--marker-folder", str(private))
 
     agent.wait_for("join")
 
     assert list(private.iterdir()) == []
 
 
-def test_without_adapters_none_are_laid(start_agent: Callable[..., AgentProcess], tmp_path: Path) -> None:
+def test_without_adapters_none_are_laid(
+    start_agent: Callable[..., AgentProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``--adapter none`` is none on every node."""
+    monkeypatch.delenv(adapter_folder.VARIABLE)
     private = tmp_path / "private"
     agent = start_agent("--marker-folder", str(private))
 
     agent.wait_for("join")
 
-    assert not (private / adapter_folder.FOLDER_NAME).exists()
+    assert not list(private.glob("adapters*"))
 
 
 class Quiet:
@@ -167,7 +175,7 @@ for heard in ("", "a", "b", ""):
     adapters.tell_launcher(nodes)
     print(end=heard, flush=True)
 """
-    config: dict[str, Any] = {"adapter": "auto", "private_folder": str(tmp_path), "waits_for_agents": True}
+    config: dict[str, Any] = {"private_folder": str(tmp_path), "waits_for_agents": True}
     path = os.pathsep.join(sys.path)
     done = subprocess.run(
         [sys.executable, "-c", script, json.dumps(config)],
@@ -177,3 +185,15 @@ for heard in ("", "a", "b", ""):
     )
 
     assert done.stdout == "a.b", done.stderr
+
+
+def test_the_name_is_a_secret_of_the_job(tmp_path: Path) -> None:
+    """Agents learn it from their environment; no command line shows it."""
+    config = {"adapter_folder": NAME, "private_folder": str(tmp_path), "sim_folder": "", "session_node": "n1"}
+    job = read_allocation({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_NUM_NODES": "2"})
+    assert job is not None
+    ((argv, env),) = agents_start.commands({**config, "nodes": ["n1", "n2"], "allocation": asdict(job)})
+
+    assert env[adapter_folder.VARIABLE] == NAME
+    assert NAME not in " ".join(argv)
+    assert adapter_folder.new_name() != adapter_folder.new_name()

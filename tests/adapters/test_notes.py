@@ -25,8 +25,8 @@ class Voice:
         self.said.setdefault(key, text)
 
 
-def adapters(folder: Path, voice: Any, adapter: str = "auto") -> Adapters:
-    return Adapters({"adapter": adapter, "private_folder": str(folder)}, voice)
+def adapters(folder: Path, voice: Any) -> Adapters:
+    return Adapters({"adapter_folder": "adapters", "private_folder": str(folder)}, voice)
 
 
 def note(text: Any) -> Marker:
@@ -84,3 +84,53 @@ def test_a_flood_is_cut(tmp_path: Path) -> None:
         one.note(note(f"note {number}"))
 
     assert len(voice.said) == adapter_watch._MAX_NOTES
+
+
+def from_trainer(sender: str, event: str = "begin") -> Marker:
+    message: dict[str, Any] = {"v": 1, "ev": event, "phase": "generation", "update": 1}
+    if event == "run":
+        message["framework_version"] = "9.0"
+    return parse(json.dumps(message).encode(), sender, 0.0, 0.0)
+
+
+def test_trainers_on_two_nodes_at_once(tmp_path: Path) -> None:
+    """As soon as the first is heard after the second has begun, the second is left out, and it is said."""
+    voice = Voice()
+    one = adapters(tmp_path, voice)
+
+    heard = [
+        one.accepts(from_trainer(sender, event))
+        for sender, event in [
+            ("0/1", "run"),
+            ("0/1", "begin"),
+            ("n2/1", "run"),
+            ("n2/1", "begin"),
+            ("0/1", "end"),
+            ("n2/1", "end"),
+            ("0/1", "begin"),
+            ("n2/1", "begin"),
+            ("n3/7", "begin"),
+        ]
+    ]
+
+    assert heard == [True, True, True, True, True, False, True, False, True]
+    assert list(voice.said) == ["trainers"]
+
+
+def test_trainers_one_after_the_other_on_two_nodes(tmp_path: Path) -> None:
+    """A second stage, or a restart on another node, counts like the first."""
+    voice = Voice()
+    one = adapters(tmp_path, voice)
+
+    heard = [
+        one.accepts(from_trainer(sender, event))
+        for sender, event in [
+            ("0/1", "run"),
+            ("0/1", "begin"),
+            ("n2/1", "run"),
+            ("n2/1", "begin"),
+            ("n2/1", "run"),
+        ]
+    ]
+
+    assert all(heard) and voice.said == {}

@@ -52,7 +52,7 @@ def python() -> Path:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The adapters as eerl-run lays them."""
-    return adapter_folder.lay(tmp_path)
+    return adapter_folder.lay(tmp_path, "adapters")
 
 
 def clean() -> dict[str, str]:

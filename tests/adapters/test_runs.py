@@ -223,6 +223,7 @@ def test_a_clean_up_takes_them_away(field: Field) -> None:
     text = """
         import os, pathlib, shutil, subprocess, sys, time
         folder = pathlib.Path(os.environ["PYTHONPATH"].split(":")[0])
+        assert folder.parent == pathlib.Path(os.environ["EERL_SOCKET"]).parent
         shutil.rmtree(folder.parent)
         deadline = time.monotonic() + 60
         while not (folder / "sitecustomize.py").exists() and time.monotonic() < deadline:

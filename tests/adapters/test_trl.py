@@ -34,7 +34,7 @@ def train(
     python: Path, folder: Path, *options: str, processes: int = 1, **env: str
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The markers of a training, and what each rank really did; eerl is on the path as eerl-run puts it there."""
-    hooks = adapter_folder.environment({}, adapter_folder.lay(folder), "auto")
+    hooks = adapter_folder.environment({}, adapter_folder.lay(folder, "adapters"), "auto")
     listener = Listener(folder / "s")
     launcher = [] if processes == 1 else ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
     try:

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 def train(folder: Path, *options: str, processes: int = 1) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The markers of a training, and what the first rank really did."""
-    hooks = adapter_folder.environment({}, adapter_folder.lay(folder), "auto")
+    hooks = adapter_folder.environment({}, adapter_folder.lay(folder, "adapters"), "auto")
     listener = Listener(folder / "s")
     launcher = [] if processes == 1 else ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
     try:

@@ -25,7 +25,7 @@ def measure() -> list[Number]:
     """Share of the training that is ours, and a Python's start with the hooks beside one without."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        hooks = adapter_folder.environment({}, adapter_folder.lay(folder), "auto")
+        hooks = adapter_folder.environment({}, adapter_folder.lay(folder, "adapters"), "auto")
         return [*_in_training(folder, hooks), _at_start(hooks)]
 
 

@@ -43,8 +43,9 @@ def measure_inside(cluster: Cluster) -> list[Number]:
 def rounds(count: int, folder: Path, environment: dict[str, str]) -> dict[str, list[float]]:
     """Seconds of each way of running something, turn about."""
     eerl_run = [str(Path(sys.executable).parent / "eerl-run"), "--out", str(folder), "--"]
+    alone = [*eerl_run[:-1], "--adapter", "none", "--"]
     times: dict[str, list[float]] = {
-        name: [] for name in ("plain", "python", "eerl-run", "now", "eerl-run now")
+        name: [] for name in ("plain", "python", "eerl-run", "now", "eerl-run now", "alone now")
     }
     for _ in range(count):
         times["plain"].append(_whole_s(["true"], environment))
@@ -52,6 +53,7 @@ def rounds(count: int, folder: Path, environment: dict[str, str]) -> dict[str, l
         times["eerl-run"].append(_whole_s([*eerl_run, "true"], environment))
         times["now"].append(_until_command_s(_NOW, environment))
         times["eerl-run now"].append(_until_command_s([*eerl_run, *_NOW], environment))
+        times["alone now"].append(_until_command_s([*alone, *_NOW], environment))
     return times
 
 
@@ -71,7 +73,7 @@ def _until_command_s(command: list[str], environment: dict[str, str]) -> float:
 
 def _numbers(where: str, times: dict[str, list[float]], added_s: float | None) -> list[Number]:
     whole, plain, python = (median(times[name]) for name in ("eerl-run", "plain", "python"))
-    start, bare = median(times["eerl-run now"]), median(times["now"])
+    start, alone, bare = (median(times[name]) for name in ("eerl-run now", "alone now", "now"))
     return [
         Number(
             f"eerl-run -- true, {where}: added",
@@ -82,9 +84,22 @@ def _numbers(where: str, times: dict[str, list[float]], added_s: float | None) -
             target=added_s,
         ),
         Number(
-            f"start of the command, {where}: median", "s", start, bare, "the command without eerl-run", 0.5
+            f"start of the command, {where}, --adapter none: median",
+            "s",
+            alone,
+            bare,
+            "the command without eerl-run",
+            0.5,
         ),
-        Number(f"start of the command, {where}: worst", "s", quantile(times["eerl-run now"], 1.0)),
+        Number("the same: worst", "s", quantile(times["alone now"], 1.0)),
+        Number(
+            f"start of the command, {where}, once all agents have laid the adapters: median",
+            "s",
+            start,
+            alone,
+            "with --adapter none",
+            2.5,
+        ),
     ]
 
 

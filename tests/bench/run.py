@@ -1,6 +1,6 @@
 """Runs the benchmarks, prints a table and writes ``.build/bench.json``. Nothing is asserted.
 
-make bench                                       all of them, about six minutes
+make bench                                       all but the long ones, about eight minutes
 .venv/bin/python tests/bench/run.py --only marker --only report
 """
 
@@ -33,6 +33,8 @@ from bench import (
     observe_time,
     phase_switch,
     report_time,
+    scoreboard_time,
+    what_if_error,
 )
 from bench.measured import Number, remarks, table
 from rig.cluster import Cluster, missing
@@ -40,14 +42,18 @@ from rig.cluster import Cluster, missing
 RESULT = Path(__file__).resolve().parents[2] / ".build" / "bench.json"
 NODES, GPUS_PER_NODE = 4, 8
 
-#: By name; those of the second table need root and Slurm, and get the rig's cluster.
+#: By name; those of the last table need root and Slurm, and get the rig's cluster.
 ALONE: dict[str, Callable[[], list[Number]]] = {
     "marker": marker_call.measure,
     "adapter": adapter_overhead.measure,
     "launch": launch_time.measure_outside,
     "observe": observe_time.measure,
+    "scoreboard": scoreboard_time.measure,
+    "what-if": what_if_error.measure,
     "report": report_time.measure,
 }
+#: Only when asked for.
+LONG: dict[str, Callable[[], list[Number]]] = {"observe-very-many": observe_time.measure_very_many}
 ON_CLUSTER: dict[str, Callable[[Cluster], list[Number]]] = {
     "launch-in-job": launch_time.measure_inside,
     "switch": phase_switch.measure,
@@ -59,7 +65,9 @@ ON_CLUSTER: dict[str, Callable[[Cluster], list[Number]]] = {
 def main() -> int:
     """0 when every benchmark ran (whatever it measured), 1 when one failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--only", action="append", choices=[*ALONE, *ON_CLUSTER], help="may be repeated")
+    parser.add_argument(
+        "--only", action="append", choices=[*ALONE, *LONG, *ON_CLUSTER], help="may be repeated"
+    )
     parser.add_argument("--json", type=Path, default=RESULT, help="where the numbers are written")
     wish = parser.parse_args()
     chosen = wish.only or [*ALONE, *ON_CLUSTER]
@@ -82,7 +90,8 @@ def main() -> int:
                     stack.callback(cluster.stop)
             began = time.monotonic()
             try:
-                found[name] = ALONE[name]() if name in ALONE else ON_CLUSTER[name](_given(cluster))
+                alone = (ALONE | LONG).get(name)
+                found[name] = alone() if alone else ON_CLUSTER[name](_given(cluster))
             except Exception as error:
                 failed[name] = repr(error)
                 traceback.print_exc()

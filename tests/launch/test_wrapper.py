@@ -136,7 +136,7 @@ def test_daemon_left_behind_does_not_hold_us(out: Path) -> None:
 
 
 def test_environment_is_kept_and_only_ours_added(out: Path) -> None:
-    """The command's environment is the caller's plus EERL_* names."""
+    """The command's environment is the caller's plus EERL_* names, and the adapters' folder before its PYTHONPATH."""
     environment = {
         "PATH": os.environ["PATH"],
         "SLURM_CPU_BIND": "mask_cpu:0xff",
@@ -149,6 +149,8 @@ def test_environment_is_kept_and_only_ours_added(out: Path) -> None:
     )
 
     seen = json.loads(done.stdout)
+    ours, _, seen["PYTHONPATH"] = seen["PYTHONPATH"].partition(":")
+    assert Path(ours).parent == Path(seen["EERL_SOCKET"]).parent
     assert {name: value for name, value in seen.items() if not name.startswith("EERL_")} == environment
     assert {"EERL_SOCKET", "EERL_RUN_DIR", "EERL_RUN_ID"} <= set(seen)
 

@@ -10,7 +10,9 @@ from twin.examples import world
 
 from eerl_controller import ExecutionMode
 from eerl_twin.binomial import upper_bound
-from eerl_twin.score import RunScore, as_markdown, rows, score
+from eerl_twin.page import BEGIN, END, Played, with_short_table
+from eerl_twin.presets import ALIASES
+from eerl_twin.score import RunScore, as_markdown, percent, rows, score
 from eerl_twin.scoreboard import FINAL_SEED, main
 
 
@@ -157,7 +159,14 @@ def test_presets_have_rows_of_their_own(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--modes", "sync"], ["--policies", "best"], ["--runs", "0"], ["--presets", "qwen"]]
+    "arguments",
+    [
+        ["--modes", "sync"],
+        ["--policies", "best"],
+        ["--runs", "0"],
+        ["--presets", "qwen"],
+        ["--presets", "qwen-disagg", "--page", "x"],
+    ],
 )
 def test_wrong_arguments_stop_with_a_message(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
@@ -168,3 +177,46 @@ def test_wrong_arguments_stop_with_a_message(
 
     assert stopped.value.code == 2
     assert "error:" in capsys.readouterr().err
+
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+PAGE = README.parent / "controller" / "eerl_twin" / "scoreboard.md"
+
+
+def test_the_page_and_the_readme_are_made(tmp_path: Path) -> None:
+    """A tiny scoreboard writes the page, presets included, and the short table between the README's marks."""
+    page, readme, out = tmp_path / "page.md", tmp_path / "README.md", tmp_path / "score.json"
+    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+
+    lengths = ["--runs", "1", "--updates", "30", "--inflight-updates", "70"]
+    files = ["--page", str(page), "--readme", str(readme), "--json", str(out)]
+    main([*lengths, *files, "--policies", "governor,fixed,eerl,oracle"])
+
+    text, content = page.read_text(), json.loads(out.read_text())
+    assert {row["group"] for row in content["presets"]["rows"]} == {*ALIASES.values(), "all"}
+    assert "| qwen-h100-disaggregated_sync-8-32-M | oracle | 1 |" in text
+    assert "1 runs of each (seeds 0 to 0), 30 updates each, in-flight 70; limit 2 % of throughput." in text
+    written = readme.read_text()
+    assert written.startswith(f"before\n{BEGIN}\n") and written.endswith(f"{END}\nafter\n")
+    short = written.split(BEGIN)[1].split(END)[0].strip()
+    assert short in text and "old" not in written
+    assert "| in-flight | `eerl` |" in short
+
+
+def test_a_readme_without_marks_is_refused() -> None:
+    """Nothing is written where the table does not belong."""
+    with pytest.raises(ValueError, match="needs the lines"):
+        with_short_table("no marks", Played(1, 1, 1, 0, 0.02, rows([run_score()])))
+
+
+def test_the_readme_shows_what_the_page_says() -> None:
+    """The table in the README is the one of the page: both were made in one go."""
+    short = README.read_text().split(BEGIN)[1].split(END)[0].strip()
+
+    assert short.count("\n") > 15
+    assert short in PAGE.read_text()
+
+
+def test_numbers_read_as_numbers() -> None:
+    """What rounds to zero has no minus, and what is not known is empty."""
+    assert (percent(-0.00001), percent(None), percent(-0.0123, 1)) == ("0.00", "", "-1.2")
