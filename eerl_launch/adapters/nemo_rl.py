@@ -118,13 +118,13 @@ def _setup(master_config: Any, *_: Any, **__: Any) -> Watch:
     run = describe(master_config, result)
     steps.begin(run)
     if adapter.speaks():
-        _tell(run)
+        _tell(run, framework_version=adapter.version)
         if run.asynchronous:
             os.environ[COLLECTS] = "1"
 
 
-def _tell(run: Run) -> None:
-    mark.run(framework="nemo_rl", mode=run.mode, total_updates=run.updates_left)
+def _tell(run: Run, **more: str) -> None:
+    mark.run(framework="nemo_rl", mode=run.mode, total_updates=run.updates_left, **more)
     for reason in run.reasons:
         adapter.say(reason)
 

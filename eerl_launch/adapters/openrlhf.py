@@ -100,7 +100,12 @@ def _made(trainer: Any, *_: Any, **__: Any) -> Watch:
     yield
     if not adapter.speaks():
         return
-    mark.run(framework="openrlhf", mode=mode(trainer.args), total_updates=_updates(trainer))
+    mark.run(
+        framework="openrlhf",
+        mode=mode(trainer.args),
+        total_updates=_updates(trainer),
+        framework_version=adapter.version,
+    )
 
 
 def _updates(trainer: Any) -> int | None:

@@ -66,7 +66,7 @@ def _performance(module: ModuleType) -> None:
 
 def _label(name: str, *_: Any, **__: Any) -> Watch:
     if name == "step" and steps.trainer is not None and not steps.driving and adapter.speaks():
-        for reason in steps.begin():
+        for reason in steps.begin(adapter.version):
             adapter.say(reason)
     if not _drives():
         return

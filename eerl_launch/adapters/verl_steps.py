@@ -47,7 +47,7 @@ class Steps:
         """This process has made the trainer."""
         self._trainer = weakref.ref(trainer)
 
-    def begin(self) -> list[str]:
+    def begin(self, version: str) -> list[str]:
         """The first step begins: say what kind of run it is; why something about it is unknown, if it is."""
         config = setting(self.trainer, "config")
         self._v1 = hasattr(self.trainer, "trainer_mode")
@@ -60,7 +60,7 @@ class Steps:
             self._labels = Labels(self._phases)
         total = setting(self.trainer, "total_training_steps")
         left = max(0, total - self._update() + 1) if isinstance(total, int) else None
-        mark.run(framework="verl", mode=_MODES.get(name), total_updates=left)
+        mark.run(framework="verl", mode=_MODES.get(name), total_updates=left, framework_version=version)
         self.driving = True
         lends = setting(config, "trainer", "v1", "separate_async", "hybrid_rollout", "enable_switch")
         if self._separate and lends and setting(config, "actor_rollout_ref", "hybrid_engine") is not False:

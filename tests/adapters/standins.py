@@ -95,7 +95,12 @@ def run(
     try:
         done = subprocess.run(
             [python, *command],
-            env={**plain, **adapter_folder.environment(plain, adapter_folder.lay(place), adapter)},
+            env={
+                **plain,
+                **adapter_folder.environment(
+                    plain, adapter_folder.lay(place, adapter_folder.new_name()), adapter
+                ),
+            },
             capture_output=True,
             text=True,
             timeout=10 * HANG_S,

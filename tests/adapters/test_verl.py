@@ -74,6 +74,21 @@ def test_cluster_that_ran_before(python: Path) -> None:
         check(run([str(FOLDER / "job.py")], FOLDER, {**QUIET, "RAY_ADDRESS": address}, python=str(python)))
 
 
+def test_one_pool_ahead(python: Path) -> None:
+    """A batch ahead on the same GPUs: engines and trainer take turns, and every response counts when it is finished."""
+    options = ["trainer.v1.trainer_mode=colocate_async", "data.gen_batch_size=1"]
+    outcome = run([str(FOLDER / "job.py"), *options], FOLDER, LOCAL, python=str(python))
+
+    assert outcome.returncode == 0, outcome.stderr[-3000:]
+    assert outcome.events("run")[0]["mode"] == "colocated_sync"
+    assert outcome.spans() == (STEP * 2 + CHECK) * 2
+    *counted, together = outcome.counts
+    updates = outcome.updates(Mode.COLOCATED_SYNC)
+    assert [u.tokens("valid_tokens", "training") for u in updates] == [c["valid"] for c in counted]
+    generated = [u.tokens("generated_tokens", "generation") or 0 for u in updates]
+    assert sum(generated) == together["generated"] > sum(c["valid"] for c in counted)
+
+
 def test_separate_pools(python: Path) -> None:
     """Agent loops, which are processes of their own, tell what they generate; weights go out in a pause."""
     options = [

@@ -24,17 +24,16 @@ class Runner:
 
         config.transfer_queue.enable = True
         tq.init(config.transfer_queue)
-        if config.trainer.v1.trainer_mode == "separate_async":
-            import stubs_async as kind
+        mode = config.trainer.v1.trainer_mode
+        if mode == "separate_async":
+            import stubs_async
 
-            engines = kind.Manager(config)
+            trainer, engines = stubs_async.Trainer(config), stubs_async.Manager(config)
         else:
-            kind = stubs
-            engines = stubs.Engines(config.stub_turns)
-        trainer = kind.Trainer(config)
+            trainer, engines = stubs.TRAINERS[mode](config), stubs.Engines(config.stub_turns)
         trainer.init()
         trainer.fit(engines)
-        counts = kind.counts(trainer.actor_rollout_wg, engines)
+        counts = stubs.counts(trainer.actor_rollout_wg, engines, ahead=mode != "sync")
         Path(config.stub_record).write_text("".join(f"{json.dumps(line)}\n" for line in counts))
         tq.close()
 

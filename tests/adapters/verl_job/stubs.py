@@ -13,6 +13,7 @@ import torch
 import transfer_queue as tq
 from tensordict import TensorDict
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
+from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
@@ -96,6 +97,7 @@ class Engines:
 
     def __init__(self, turns: int) -> None:
         self.turns = turns
+        self.made = 0
 
     def generate_sequences(self, prompts: TensorDict) -> None:
         validates = "validate" in prompts
@@ -114,6 +116,7 @@ class Engines:
         length = plan.length(step, row) if partition == "train" else 500
         foreign = plan.spoken(step, row, self.turns)
         own = length - foreign
+        self.made += own if partition == "train" else 0
         output = AgentLoopOutput(
             prompt_ids=[1] * PROMPT,
             response_ids=[2] * length,
@@ -188,8 +191,23 @@ class Trainer(Built, PPOTrainerSync):
         self.build()
 
 
-def counts(workers: Workers, engines: Engines) -> list[dict[str, int]]:
-    """What engine and workers know they did, for the test to compare with."""
+class AheadTrainer(Built, PPOTrainerColocateAsync):
+    """verl's colocated asynchronous trainer with its own ``fit``: a batch is asked for ahead."""
+
+    prompts_at_once = 1
+
+    def _setup(self) -> None:
+        self.build()
+
+
+TRAINERS = {"sync": Trainer, "colocate_async": AheadTrainer}
+
+
+def counts(workers: Workers, engines: Engines, *, ahead: bool) -> list[dict[str, int]]:
+    """What engine and workers know they did, for the test to compare with; an engine ahead knows the whole only."""
+    if ahead:
+        valid = [{"update": update, "valid": tokens} for update, tokens in workers.valid.items()]
+        return [*valid, {"update": 0, "generated": engines.made}]
     lines = []
     for update, valid in workers.valid.items():
         rows = range(plan.PROMPTS * plan.EACH)

@@ -96,7 +96,8 @@ class Manager:
         self._next += 1
         self._asked.append(loop.answer.remote(list(prompts["uid"]), step, "validate" in prompts))
 
-    def total(self) -> int:
+    @property
+    def made(self) -> int:
         """Tokens that all loops generated, once all are done."""
         ray.get(self._asked)
         return sum(ray.get([loop.total.remote() for loop in self.loops]))
@@ -112,9 +113,3 @@ class Trainer(stubs.Built, PPOTrainerSeparateAsync):
         self.llm_server_manager = SimpleNamespace()
         self.standalone_checkpoint_manager = stubs.Weights(self.actor_rollout_wg)
         self.current_mode = HybridEngineMode.TRAINER
-
-
-def counts(workers: stubs.Workers, engines: Manager) -> list[dict[str, int]]:
-    """What engines and workers know they did: the engines all in all, since they go on between updates."""
-    valid = [{"update": update, "valid": tokens} for update, tokens in workers.valid.items()]
-    return [*valid, {"update": 0, "generated": engines.total()}]
