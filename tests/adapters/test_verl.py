@@ -75,7 +75,7 @@ def test_cluster_that_ran_before(python: Path) -> None:
 
 
 def test_one_pool_ahead(python: Path) -> None:
-    """A batch ahead on the same GPUs: engines and trainer take turns, and every response counts when it is finished."""
+    """A batch ahead on the same GPUs: engines and trainer take turns; a response counts when it is finished."""
     options = ["trainer.v1.trainer_mode=colocate_async", "data.gen_batch_size=1"]
     outcome = run([str(FOLDER / "job.py"), *options], FOLDER, LOCAL, python=str(python))
 
