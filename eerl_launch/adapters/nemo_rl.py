@@ -25,12 +25,12 @@ are counted when they are finished, in its own process, so they are told apart f
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from types import ModuleType
 from typing import Any
 
 from .. import mark
-from . import gpus, speaker
+from . import speaker
 from .base import Adapter
 from .nemo_rl_run import Run, describe
 from .nemo_rl_steps import Steps
@@ -242,35 +242,3 @@ def _managed(*_: Any, **__: Any) -> Watch:
     with collected.one() as counts:
         record = yield
         counts(of_logs([completion.message_log for completion in record.completions]))
-
-
-# -- pools: only separate ones make these groups, on every rank of either side ---------------------------------
-
-
-@adapter.on("nemo_rl.models.policy.workers.base_policy_worker")
-def _trainer(module: ModuleType) -> None:
-    for name in ("init_collective", "init_nccl_reshard_comm_group"):
-        if hasattr(module.AbstractPolicyWorker, name):
-            adapter.hook(module.AbstractPolicyWorker, name, _training_rank)
-
-
-@adapter.on("nemo_rl.models.generation.vllm.vllm_backend")
-def _engine(module: ModuleType) -> None:
-    for name in ("init_collective", "init_nccl_reshard_comm_group"):
-        if hasattr(module.VllmInternalWorkerExtension, name):
-            adapter.hook(module.VllmInternalWorkerExtension, name, _engine_rank)
-
-
-def _training_rank(worker: Any, *_: Any, **__: Any) -> Watch:
-    yield
-    _tell_pool("training", worker.report_device_id)
-
-
-def _engine_rank(worker: Any, *_: Any, **__: Any) -> Watch:
-    yield
-    _tell_pool("generation", worker.report_device_id)
-
-
-def _tell_pool(role: str, otherwise: Callable[[], object]) -> None:
-    if not gpus.tell(role, otherwise):
-        adapter.say(f"a worker of the {role} pool cannot tell its GPU's UUID; set `pools:` in the policy")

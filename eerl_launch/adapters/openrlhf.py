@@ -26,9 +26,10 @@ from types import ModuleType
 from typing import Any
 
 from .. import mark
-from . import gpus, speaker
+from . import speaker
 from .base import Adapter
 from .ongoing import Ongoing
+from .openrlhf_mode import IN_FLIGHT, mode
 from .phases import Labels
 from .tokens import Counted, masked
 
@@ -40,7 +41,6 @@ PHASES = {
     "broadcast_to_vllm": "refit",
     "save": "checkpoint",
 }
-_IN_FLIGHT = "async_inflight"
 
 Watch = Generator[None, Any, None]
 
@@ -65,13 +65,6 @@ class Step:
 
 
 step = Step()
-
-
-def mode(args: Any) -> str:
-    """Execution mode by the arguments of the command line."""
-    if args.train.async_enable:
-        return _IN_FLIGHT if getattr(args.train, "partial_rollout_enable", False) else "async_drained"
-    return "colocated_sync" if args.train.colocate_all else "disaggregated_sync"
 
 
 def _phase(label: str) -> Watch:
@@ -144,7 +137,7 @@ def _ppo_train(*_: Any, **__: Any) -> Watch:
 def _broadcast(trainer: Any, *_: Any, **__: Any) -> Watch:
     if not adapter.speaks():
         return
-    in_flight = mode(trainer.args) == _IN_FLIGHT
+    in_flight = mode(trainer.args) == IN_FLIGHT
     if in_flight:
         mark.pause(step.number)
     try:
@@ -228,33 +221,3 @@ def _response(generator: Any, response: Any, *_: Any, **__: Any) -> Watch:
         length = sum(end - start for start, end in response["action_ranges"])
         step.round = step.round + Counted(length, length, 1)
     yield
-
-
-# -- pools --------------------------------------------------------------------------------------------------
-
-
-@adapter.on("openrlhf.trainer.ray.launcher")
-def _launcher(module: ModuleType) -> None:
-    adapter.hook(module.BaseModelActor, "execute_batch", _model_works, costs="the training pool")
-
-
-def _model_works(actor: Any, *_: Any, **__: Any) -> Watch:
-    yield
-    if mode(actor.strategy.args) != "colocated_sync":
-        _tell_pool("training")
-
-
-@adapter.on("openrlhf.trainer.ray.vllm_worker_wrap")
-def _engines(module: ModuleType) -> None:
-    adapter.hook(module.WorkerWrap, "init_process_group", _engine_joins, costs="the generation pool")
-
-
-def _engine_joins(*_: Any, **__: Any) -> Watch:
-    """Weights come by a process group only where engines have GPUs of their own."""
-    yield
-    _tell_pool("generation")
-
-
-def _tell_pool(role: str) -> None:
-    if not gpus.tell(role):
-        adapter.say(f"a worker of the {role} pool cannot tell its GPU's UUID; set `pools:` in the policy")

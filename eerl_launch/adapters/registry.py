@@ -12,15 +12,15 @@ MODULES = {
     "nemo_rl.algorithms.ppo": "nemo_rl",
     "nemo_rl.algorithms.single_controller_utils.setup": "nemo_rl",
     "nemo_rl.models.policy.lm_policy": "nemo_rl",
-    "nemo_rl.models.policy.workers.base_policy_worker": "nemo_rl",
-    "nemo_rl.models.generation.vllm.vllm_backend": "nemo_rl",
+    "nemo_rl.models.policy.workers.base_policy_worker": "nemo_rl_pools",
+    "nemo_rl.models.generation.vllm.vllm_backend": "nemo_rl_pools",
     "nemo_rl.experience.rollouts": "nemo_rl",
     "nemo_rl.experience.rollout_manager": "nemo_rl",
     "openrlhf.trainer.ppo_trainer": "openrlhf",
     "openrlhf.trainer.ppo_utils.samples_generator": "openrlhf",
     "openrlhf.trainer.ppo_utils.experience_maker": "openrlhf",
-    "openrlhf.trainer.ray.launcher": "openrlhf",
-    "openrlhf.trainer.ray.vllm_worker_wrap": "openrlhf",
+    "openrlhf.trainer.ray.launcher": "openrlhf_pools",
+    "openrlhf.trainer.ray.vllm_worker_wrap": "openrlhf_pools",
     "verl.utils.profiler.performance": "verl",
     "verl.utils.tracking": "verl",
     "verl.trainer.ppo.ray_trainer": "verl",
@@ -40,8 +40,8 @@ MODULES = {
 #: What ``--adapter`` takes → the modules of ours that it means.
 ADAPTERS = {
     "trl": ("trl", "trl_async"),
-    "nemo_rl": ("nemo_rl",),
-    "openrlhf": ("openrlhf",),
+    "nemo_rl": ("nemo_rl", "nemo_rl_pools"),
+    "openrlhf": ("openrlhf", "openrlhf_pools"),
     "verl": ("verl",),
 }
 #: What every framework may stand on.

@@ -27,7 +27,7 @@ from collections.abc import Callable, Generator, Sequence
 from types import ModuleType
 from typing import Any
 
-from . import gpus, speaker
+from . import speaker
 from .base import Adapter
 from .ongoing import Ongoing
 from .tokens import Counted, setting
@@ -181,7 +181,7 @@ def _sent(worker: Any, global_steps: Any = None, mode: str = "auto", *_: Any, **
     yield
     backend = setting(worker.config, "rollout", "checkpoint_engine", "backend") if mode == "auto" else mode
     if backend not in ("naive", None):
-        _tell_pool("training")
+        adapter.tell_pool("training")
 
 
 @adapter.on("verl.checkpoint_engine.base")
@@ -191,9 +191,4 @@ def _engines(module: ModuleType) -> None:
 
 def _received(*_: Any, **__: Any) -> Watch:
     yield
-    _tell_pool("generation")
-
-
-def _tell_pool(role: str) -> None:
-    if not gpus.tell(role):
-        adapter.say(f"a worker of the {role} pool cannot tell its GPU's UUID; set `pools:` in the policy")
+    adapter.tell_pool("generation")
