@@ -14,7 +14,7 @@ testing, save_checkpoint               validation, checkpoint
 adv, step, start_profile, …            nothing
 =====================================  ===========================================================================
 
-Until 0.7 weights change inside ``gen``, where nothing tells them apart. Counts: generated, from the masks that the
+Until 0.7.0 weights change inside ``gen``, where nothing tells them apart. Counts: generated, from the masks that the
 agent loops return, in v1 from the replay buffer's tags; valid, from the response mask that the metrics of an update
 are computed from, after any rejection. verl's own asynchronous experiments (one_step_off, fully_async) have loops
 that are not adapted, and say so.

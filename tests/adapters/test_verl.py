@@ -132,11 +132,11 @@ def test_ranks_name_their_gpus(python: Path, role: str, mode: str) -> None:
 
 
 def first_trainer(python: Path, version: str, *options: str) -> None:
-    """The loop before v1: until 0.7 new weights are part of generation."""
+    """The loop before v1: until 0.7.0 new weights are part of generation."""
     outcome = run([str(FOLDER / "job_v0.py"), *options], FOLDER, QUIET, python=str(python))
 
     step = [*STEP[:2], *REWARD, *STEP[2:]]
-    check(outcome, step if version >= "0.8" else step[:-2])
+    check(outcome, step if version >= "0.7.1" else step[:-2])
 
 
 @pytest.mark.parametrize("turns", [1, 2])
@@ -147,7 +147,7 @@ def test_first_trainer(release: tuple[str, Path], turns: int) -> None:
 
 
 @pytest.mark.frameworks
-@pytest.mark.parametrize("version", [version for version in OLDER_VERL if version < "0.8"])
+@pytest.mark.parametrize("version", [version for version in OLDER_VERL if version < "0.7.1"])
 def test_engines_inside_the_workers(version: str) -> None:
     """The older way hands back lengths and no mask, which is all the same where nothing else speaks."""
     first_trainer(verl_python(version), version, "--rollout=workers")

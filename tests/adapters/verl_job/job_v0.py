@@ -1,11 +1,12 @@
 """A run of verl's first trainer, 0.5 to 0.9, on a CPU in one process: its own ``fit``, with stubs for its workers.
 
-``--rollout``: ``loops``, agent loops that hand back masks, or ``workers``, engines inside the actor's (to 0.7).
+``--rollout``: ``loops``, agent loops that hand back masks, or ``workers``, engines inside the actor's (to 0.7.0).
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -181,7 +182,8 @@ def main() -> None:
         )
     ray_trainer.compute_reward = rewards
     role = ray_trainer.Role
-    arguments: dict[str, Any] = {"reward_fn": rewards, "val_reward_fn": rewards} if VERSION < (0, 8) else {}
+    known = inspect.signature(RayPPOTrainer.__init__).parameters
+    arguments = {name: rewards for name in ("reward_fn", "val_reward_fn") if name in known}
     trainer = Trainer(
         config=config,
         tokenizer=SimpleNamespace(),
