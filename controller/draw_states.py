@@ -113,7 +113,7 @@ WHEN = {
     (
         State.LOCKED,
         State.REMEASURE,
-    ): "drift, uncovered work or an old reference (`eerl`: a probe is worth it)",
+    ): "drift, uncovered work or an old reference (`eerl`: the governor's turn)",
     (State.LOCKED, State.SUSPENDED): "the lock no longer pays, or updates give no evidence",
     (State.LOCKED, State.FAILED): "clocks are overruled again and again",
     (State.REMEASURE, State.CALIBRATION): "the governor has changed",

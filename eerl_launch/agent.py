@@ -25,9 +25,13 @@ from eerl_launch.agent_uplink import Uplink
 from eerl_launch.channel import Decoder, Message
 from eerl_launch.devices.base import DeviceError, GpuSource
 from eerl_launch.marker_server import MarkerServer
-from eerl_launch.sockets import SOCKET_NAME, is_private
+from eerl_launch.sockets import SOCKET_NAME, InstanceLock, claim, is_private
 
 SAMPLE_PERIOD_S = 0.2
+_COUNTED_ELSEWHERE = (
+    "another eerl-run of this job is at work there and counts its GPUs, so they are not counted twice; "
+    "one eerl-run, in the batch script or in one step, measures the whole job"
+)
 
 
 class Agent:
@@ -46,14 +50,22 @@ class Agent:
         self._adapter_name = os.environ.get(adapter_folder.VARIABLE, "")
         self._adapter_complaint: str | None = None
         self._source: GpuSource | None = None
-        self._lay_adapters()
+        self._claim: InstanceLock | None = None
         if options.marker_folder:
-            path = Path(options.marker_folder) / SOCKET_NAME
-            self._relay = MarkerServer(path, self._selector, self._marker, self._bad_markers)
+            self._claim = claim(Path(options.marker_folder)) if options.session_node else None
+            if not self._is_anothers:
+                path = Path(options.marker_folder) / SOCKET_NAME
+                self._relay = MarkerServer(path, self._selector, self._marker, self._bad_markers)
+        self._lay_adapters()
+
+    @property
+    def _is_anothers(self) -> bool:
+        """Whether another eerl-run of this job is at work on this node: then its GPUs are counted there."""
+        return self._claim is not None and not self._claim.held
 
     def _lay_adapters(self) -> None:
         """Trainer processes of this node find the framework adapters; the session's node has them already."""
-        if not (self._options.marker_folder and self._adapter_name):
+        if not (self._options.marker_folder and self._adapter_name) or self._is_anothers:
             return
         folder = Path(self._options.marker_folder)
         try:
@@ -73,9 +85,11 @@ class Agent:
     def _open(self) -> None:
         """Join with GPUs, or say why this node is not measured; a broker may yet come, so try again later."""
         try:
+            if self._is_anothers:
+                raise DeviceError(_COUNTED_ELSEWHERE)
             self._source = open_source(self._options, self._indices)
         except DeviceError as error:
-            if self._options.job_id and self._indices is None:
+            if not self._is_anothers and self._options.job_id and self._indices is None:
                 return  # the session is asking Slurm which GPUs these are; then it is tried again
             self._uplink.send({"ev": "not_measured", "text": str(error), "hostname": socket.gethostname()})
             return
@@ -95,7 +109,7 @@ class Agent:
             self._uplink.send({"ev": "pong", "re": message.get("id"), "t": self._clock_ns()})
         elif operation == "gpus":
             self._indices = message["indices"].get(self._options.node, [])
-            if self._hands is None:
+            if self._hands is None and not self._is_anothers:
                 self._open()
         elif self._hands is None:
             self._uplink.send({"ev": "done", "re": message.get("id"), "set": 0, "failures": []})
@@ -135,6 +149,8 @@ class Agent:
             self._relay.close()
             if self._adapter_name:
                 adapter_folder.remove(Path(self._options.marker_folder), self._adapter_name)
+            if self._claim is not None:
+                self._claim.give_up()
             with contextlib.suppress(OSError):
                 Path(self._options.marker_folder).rmdir()
         self._uplink.close(2.0)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from eerl_launch.agent_uplink import Uplink
 from eerl_launch.channel import Message
 from eerl_launch.devices.base import DeviceError, GpuFailure, GpuSample, GpuSource
+from eerl_launch.sample_rows import pack
 
 #: The session pings once a second; silent for this long it counts as gone and the clocks go home.
 SESSION_SILENCE_S = 10.0
@@ -83,25 +84,9 @@ class Hands:
                 return
 
     def _telemetry(self, samples: Mapping[str, GpuSample], requests: list[int]) -> Message:
-        rows: list[list[int | None] | None] = []
-        t_ns = 0
-        for uuid in self._uuids:
-            sample = samples.get(uuid)
-            if sample is None:
-                rows.append(None)
-                continue
-            t_ns = max(t_ns, sample.t_ns)
-            rows.append(
-                [
-                    sample.energy_mj,
-                    sample.sm_mhz,
-                    sample.power_mw,
-                    sample.util_pct,
-                    sample.reasons,
-                    sample.error_code,
-                ]
-            )
-        message: Message = {"ev": "s", "t": t_ns or self._clock_ns(), "g": rows}
+        t_ns = max((sample.t_ns for sample in samples.values()), default=0) or self._clock_ns()
+        rows = [pack(samples.get(uuid), t_ns) for uuid in self._uuids]
+        message: Message = {"ev": "s", "t": t_ns, "g": rows}
         if requests:
             message["re"] = requests[-1]
         return message

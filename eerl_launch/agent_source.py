@@ -10,6 +10,9 @@ from pathlib import Path
 from eerl_launch.channel import Message
 from eerl_launch.devices.base import DeviceError, GpuInfo, GpuSource
 
+#: A remark travels in a line of limited length.
+_NOTE_CHARS = 300
+
 
 def describe(source: GpuSource) -> Message:
     """What the session must know of this node's GPUs."""
@@ -36,6 +39,7 @@ def describe(source: GpuSource) -> Message:
         "hostname": socket.gethostname(),
         "clocks": sorted(set.intersection(*grids)) if grids else [],
         "gpus": [gpu_fields(gpu) for gpu in gpus],
+        "notes": [note[:_NOTE_CHARS] for note in getattr(source, "notes", [])],
     }
 
 

@@ -58,6 +58,7 @@ def end_event(
             for uuid, meter in meters.items()
         },
         "gpu_estimated_j": {uuid: meter.estimated_j for uuid, meter in meters.items() if meter.estimated_j},
+        "gpu_power_w": energy.mean_power_w(),
         "resets": {node.name: _reset(nodes, orders, node.name) for node in nodes.by_name.values()},
     }
 

@@ -13,9 +13,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from eerl_launch.curve import MAX_GAP_S
 from eerl_launch.devices.base import GpuSample
-from eerl_launch.meter import MAX_GAP_S, Meter
+from eerl_launch.meter import Meter
 from eerl_launch.meter import Notice as Notice
+from eerl_launch.power_watch import PowerWatch
 
 #: Samples kept per node before every other one of the older half goes.
 _MAX_SAMPLES = 6000
@@ -129,11 +131,14 @@ class _Sums:
 class NodeEnergy:
     """The samples of one node: a meter for each of its GPUs, and running sums of what they were doing."""
 
-    def __init__(self, node: str, uuids: Sequence[str], time_scale: float = 1.0) -> None:
+    def __init__(
+        self, node: str, uuids: Sequence[str], time_scale: float = 1.0, counter_period_s: float = 0.0
+    ) -> None:
         self.node = node
         self.max_gap_s = MAX_GAP_S * time_scale
         self.uuids = tuple(uuids)
-        self.meters = {uuid: Meter(uuid, self.max_gap_s) for uuid in self.uuids}
+        self.meters = {uuid: Meter(uuid, self.max_gap_s, counter_period_s) for uuid in self.uuids}
+        self.powers = {uuid: PowerWatch(uuid, self.max_gap_s) for uuid in self.uuids}
         self._last_t_s = float("-inf")
         self._groups = [_Sums(self.uuids)]
         self._group_of = dict.fromkeys(self.uuids, self._groups[0])
@@ -162,7 +167,9 @@ class NodeEnergy:
     def add(self, t_s: float, samples: Sequence[GpuSample | None]) -> list[Notice]:
         """Take in one sample of every GPU (in the order of ``uuids``); what the report must tell of it.
 
-        A sample that is not later than the last one is passed over: the estimate of a node's clock has moved.
+        ``t_s`` is the instant of the newest reading among them; one that was taken earlier (another GPU hung
+        meanwhile) counts from its own. A sample that is not later than the last one is passed over: the estimate
+        of a node's clock has moved.
         """
         notices: list[Notice] = []
         if t_s <= self.last_t_s:
@@ -170,8 +177,11 @@ class NodeEnergy:
         gap_s = t_s - self.last_t_s
         if self.max_gap_s < gap_s < float("inf"):
             notices.append(Notice("sample_gap", "", t_s, f"no samples from {self.node} for {gap_s:.1f} s"))
+        newest_ns = max((sample.t_ns for sample in samples if sample is not None), default=0)
         for uuid, sample in zip(self.uuids, samples, strict=True):
-            notices += self.meters[uuid].read(t_s, sample)
+            own_t_s = t_s if sample is None else t_s - (newest_ns - sample.t_ns) / 1e9
+            notices += self.meters[uuid].read(own_t_s, sample)
+            notices += self.powers[uuid].read(own_t_s, sample)
             if sample is not None:
                 self._group_of[uuid].take(sample)
         self._last_t_s = t_s
@@ -193,6 +203,17 @@ class NodeEnergy:
             begin_j, end_j = meter.curve.at(begin_s), meter.curve.at(end_s)
             result[uuid] = None if begin_j is None or end_j is None else max(0.0, end_j - begin_j)
         return result
+
+    def edge_error_j(self, t_s: float, uuids: frozenset[str] | None) -> float | None:
+        """How far the joules of these GPUs (None: all) may be off at an instant; None when that is not known."""
+        total_j = 0.0
+        for uuid, meter in self.meters.items():
+            if uuids is None or uuid in uuids:
+                edge = meter.curve.edge(t_s)
+                if edge is None or edge.error_j is None or meter.estimating:
+                    return None
+                total_j += edge.error_j
+        return total_j
 
     def add_statistics(
         self, total: list[float], begin_s: float, end_s: float, uuids: frozenset[str] | None
@@ -223,9 +244,26 @@ class Allocation:
             result |= node.between_j(begin_s, end_s)
         return result
 
+    def error_j(
+        self, intervals: Sequence[tuple[float, float]], uuids: frozenset[str] | None = None
+    ) -> float | None:
+        """How far the joules of these GPUs over the intervals may be off, edge by edge; None when not known."""
+        total_j = 0.0
+        for t_s in (t_s for interval in intervals for t_s in interval):
+            for node in self.nodes.values():
+                error_j = node.edge_error_j(t_s, uuids)
+                if error_j is None:
+                    return None
+                total_j += error_j
+        return total_j
+
     def cumulative_j(self) -> dict[str, float | None]:
         """Joules of every GPU since its first sample."""
         return {uuid: meter.energy_j for node in self.nodes.values() for uuid, meter in node.meters.items()}
+
+    def mean_power_w(self) -> dict[str, float | None]:
+        """Mean draw of every GPU alone, by its power samples, whatever its counter covers."""
+        return {uuid: power.mean_w for node in self.nodes.values() for uuid, power in node.powers.items()}
 
     @property
     def estimating(self) -> bool:

@@ -13,7 +13,8 @@ reason is not plain. The events, in the order in which a run writes them:
     ``node, state`` (``joined | lost | not_measured``), ``reason, hostname``,
     ``source`` (``broker | nvml | sim``),
     ``backend`` (``locked-clocks | application-clocks | none``), ``backend_reason, driver, clock_offset_s,
-    clock_offset_error_s, gpus`` (list of ``uuid, index, name, min_mhz, max_mhz, energy_scope, mig``).
+    clock_offset_error_s, gpus`` (list of ``uuid, index, name, min_mhz, max_mhz, energy_scope, mig``),
+    ``notes`` (what the agent has to say about its GPUs: one that cannot be opened, a list that ends early).
 ``granted``
     ``gpus_by_node``: positions of the job's GPUs on each node, as Slurm says.
 ``controller``
@@ -27,8 +28,9 @@ reason is not plain. The events, in the order in which a run writes them:
     governor), ``latency_s, gpus_set, failures`` (list of ``node, uuid, code, text``).
 ``phase``
     ``update, phase`` (``a/b`` is subphase b of a), ``pool`` (separate pools: whose phase it is alone, else
-    null), ``begin_s, end_s, elapsed_s, energy_j, energy_reason, gpu_energy_j, requested_mhz, achieved_mhz,
-    busy_fraction, capped_fraction, exclusive`` (true: part of the disjoint partition of its update),
+    null), ``begin_s, end_s, elapsed_s, energy_j, energy_error_j`` (how far its edges may be off), ``energy_reason,
+    gpu_energy_j, requested_mhz, achieved_mhz, busy_fraction, capped_fraction, exclusive`` (true: part of the
+    disjoint partition of its update),
     ``complete`` (false: its end was never marked).
     A phase that ran several times in an update has several lines; more than 50 are summed up in one, with
     their number in ``intervals`` and ``elapsed_s`` less than ``end_s - begin_s``. ``energy_reason`` beside a
@@ -46,10 +48,12 @@ reason is not plain. The events, in the order in which a run writes them:
 ``event``
     ``kind, node, uuid, text``; kinds: ``gpu_lost, counter_restart, sample_gap, energy_estimated, node_lost,
     agent_exit, not_honoured, hardware_slowdown, power_limit_changed, markers_lost, markers_malformed,
-    operator_hold, operator_resume, outside_writer, control_off, warning``.
+    operator_hold, operator_resume, outside_writer, control_off, warning``. ``power_limit_changed`` has
+    ``limit_before_w, limit_w``: the enforced limit.
 ``end``
     ``time_unix_s, exit_code, signal, status`` (``complete | killed | launcher_lost``), ``gpu_energy_j``
-    (cumulative), ``gpu_coverage`` (by UUID, 0..1: the share of the run that was measured), ``resets``
+    (cumulative), ``gpu_coverage`` (by UUID, 0..1: the share of the run that was measured), ``gpu_power_w`` (by
+    UUID: mean draw of the GPU alone by its power samples, also where the counter is a module's), ``resets``
     (by node: ``ok, failures, unknown``), ``markers`` (``received, malformed, lost``), ``updates``.
     A ledger without ``end`` is of a run that was killed.
 """
@@ -149,9 +153,12 @@ def read_events(folder: Path) -> Iterator[Event]:
                 raise LedgerError(f"{path}:{number}: not JSON ({error})") from error
             if not isinstance(event, dict) or "ev" not in event:
                 raise LedgerError(f"{path}:{number}: not a ledger event: {line[:60]!r}")
-            if number == 1 and event.get("schema_version", SCHEMA_VERSION) > SCHEMA_VERSION:
+            version = event.get("schema_version", SCHEMA_VERSION) if number == 1 else SCHEMA_VERSION
+            if not isinstance(version, int):
+                raise LedgerError(f"{path}: schema_version is no number: {version!r}")
+            if version > SCHEMA_VERSION:
                 raise LedgerError(
-                    f"{path}: schema_version {event['schema_version']} is newer than this eerl reads "
-                    f"({SCHEMA_VERSION}); use the eerl that wrote it"
+                    f"{path}: schema_version {version} is newer than this eerl reads ({SCHEMA_VERSION}); "
+                    f"use the eerl that wrote it"
                 )
             yield event

@@ -38,11 +38,7 @@ def controller_of(event: Mapping[str, Any], changes: Mapping[str, Any] | None = 
     from eerl_controller import ClockGrid, Controller, ExecutionMode, Settings, SettingsError
 
     try:
-        recorded = dict(event["settings"])
-        if changes:
-            # How a policy works inside is this eerl's affair, not the recorded run's.
-            recorded.pop("bayesian", None)
-        settings: Settings = Settings.from_dict({**recorded, **(changes or {})})
+        settings: Settings = Settings.from_dict({**event["settings"], **(changes or {})})
         grid = ClockGrid(event["grid"]["supported_mhz"], event["grid"]["governor_mhz"])
         return Controller(settings, ExecutionMode(event["mode"]), grid, seed=event.get("seed", 0))
     except (KeyError, TypeError, ValueError, SettingsError) as error:

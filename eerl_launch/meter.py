@@ -9,110 +9,41 @@ subtracted. All times are run time in seconds.
 from __future__ import annotations
 
 import zlib
-from array import array
-from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from eerl_launch.curve import MAX_GAP_S, MAX_POINTS, Curve
 from eerl_launch.devices.base import GpuSample
 
 #: No GPU or superchip module draws more (GB300 module limit: 2900 W); a faster counter is not counting joules.
 _MAX_POWER_W = 5000.0
 #: Slack for two counter periods (100 ms each): a publication can fall between two close samples.
 _SLACK_S = 0.2
-#: Neighbouring readings further apart than this leave an instant between them uncertain: then it is unknown.
-MAX_GAP_S = 3.0
-#: Points kept per GPU before the older half is thinned: twenty minutes at five a second, 100 kB.
-_MAX_POINTS = 6000
-#: Share of the older half that one thinning takes away.
-_THINNED = 1 / 3
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something about a GPU that the report must tell."""
+    """Something about a GPU that the report must tell; ``values``: its numbers, with the unit in each name."""
 
     kind: str
     uuid: str
     t_s: float
     text: str
-
-
-class Curve:
-    """Cumulative joules at the instants of fresh readings; straight lines between them."""
-
-    def __init__(self, max_gap_s: float = MAX_GAP_S, max_points: int = _MAX_POINTS) -> None:
-        self._max_gap_s = max_gap_s
-        self._max_points = max_points
-        self._times = array("d")
-        self._joules = array("d")
-        self._gaps: list[tuple[float, float]] = []
-
-    def __len__(self) -> int:
-        return len(self._times)
-
-    @property
-    def last_t_s(self) -> float:
-        """Run time of the newest point, or minus infinity."""
-        return self._times[-1] if self._times else float("-inf")
-
-    def add(self, t_s: float, joules: float) -> None:
-        """Append a point; ``t_s`` must grow."""
-        if self._times and t_s - self._times[-1] > self._max_gap_s:
-            self._gaps.append((self._times[-1], t_s))
-        self._times.append(t_s)
-        self._joules.append(joules)
-        if len(self._times) > self._max_points:
-            self._thin()
-
-    def at(self, t_s: float) -> float | None:
-        """Joules at ``t_s``; None outside what was read and inside a gap too long to interpolate across."""
-        times = self._times
-        right = bisect_left(times, t_s)
-        if right == len(times):
-            return None
-        if times[right] == t_s:
-            return self._joules[right]
-        if right == 0 or any(begin_s < t_s < end_s for begin_s, end_s in self._gaps):
-            return None
-        t0, t1 = times[right - 1], times[right]
-        e0, e1 = self._joules[right - 1], self._joules[right]
-        return e0 + (e1 - e0) * (t_s - t0) / (t1 - t0)
-
-    def forget_before(self, t_s: float) -> None:
-        """Drop points that no instant at or after ``t_s`` needs."""
-        keep = bisect_right(self._times, t_s) - 1
-        if keep > 0:
-            del self._times[:keep], self._joules[:keep]
-            self._gaps = [gap for gap in self._gaps if gap[1] > t_s]
-
-    def _thin(self) -> None:
-        """Drop the points of the older half that lie nearest to the line between their neighbours.
-
-        Where power changes (at the edges of phases) points lie off that line, so those stay and edges stay sharp.
-        """
-        times, joules = self._times, self._joules
-        half = len(times) // 2
-        off_line = []
-        for i in range(1, half - 1, 2):  # never two neighbours at once
-            share = (times[i] - times[i - 1]) / (times[i + 1] - times[i - 1])
-            off_line.append((abs(joules[i] - joules[i - 1] - share * (joules[i + 1] - joules[i - 1])), i))
-        off_line.sort()
-        gone = {i for _, i in off_line[: max(1, int(half * _THINNED))]}
-        self._times = array("d", [t for i, t in enumerate(times) if i not in gone])
-        self._joules = array("d", [j for i, j in enumerate(joules) if i not in gone])
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 class Meter:
     """One GPU's readings turned into joules since the first of them."""
 
-    def __init__(self, uuid: str, max_gap_s: float = MAX_GAP_S) -> None:
+    def __init__(self, uuid: str, max_gap_s: float = MAX_GAP_S, counter_period_s: float = 0.0) -> None:
         self.uuid = uuid
         self.energy_j: float | None = None
         self.estimated_j = 0.0
         self.measured_s = 0.0
         self.lost_at_s: float | None = None
         # GPUs that thin at the same sample would stop the loop together, so each has a limit of its own.
-        self.curve = Curve(max_gap_s, _MAX_POINTS + zlib.crc32(uuid.encode()) % 1000)
+        points = MAX_POINTS + zlib.crc32(uuid.encode()) % 1000
+        self.curve = Curve(max_gap_s, points, counter_period_s / 2)
         self._max_gap_s = max_gap_s
         self._counting = False  # whether the counter is what energy comes from now
         self._last_t_s = 0.0  # of the newest point of the curve
@@ -135,9 +66,11 @@ class Meter:
         return self.lost_at_s is not None or self._silent
 
     def read(self, t_s: float, sample: GpuSample | None) -> list[Notice]:
-        """Take one sample in; None where the GPU gave nothing. ``t_s`` must grow."""
+        """Take one sample in; None where the GPU gave nothing. One that is not later than the last is passed over."""
         if self._attempt_t_s is None:
             self._attempt_t_s = self._last_t_s = t_s
+        elif t_s <= self._attempt_t_s:
+            return []
         attempt_s = t_s - self._attempt_t_s
         self._attempt_t_s = t_s
         if sample is None or (sample.energy_mj is None and sample.power_mw is None):

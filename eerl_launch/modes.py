@@ -15,6 +15,8 @@ POOL_PHASES = {
     "training": ("training", "logprob", "critic"),
 }
 ROLE_OF_PHASE = {phase: role for role, phases in POOL_PHASES.items() for phase in phases}
+#: Not part of an update's own work: what time they add to it is taken off before updates are compared.
+VISITING_PHASES = ("validation", "checkpoint")
 #: Both pools take part in it: weights go from the one to the other.
 REFIT = "refit"
 #: What lies between the trainer's ``pause`` and ``resume`` events, which belong to no phase of its own.

@@ -12,10 +12,11 @@ from typing import Any
 
 from eerl_launch import agents_start
 from eerl_launch.channel import Message
-from eerl_launch.devices.base import GpuSample
+from eerl_launch.curve import COUNTER_PERIOD_S
 from eerl_launch.energy import Allocation, NodeEnergy, Notice
 from eerl_launch.nodes import SILENCE_S, Link, Node, Nodes
 from eerl_launch.orders import Orders
+from eerl_launch.sample_rows import unpack
 from eerl_launch.telling import RunClock, Voice
 
 _PING_PERIOD_S = 1.0
@@ -200,9 +201,13 @@ class NodeWatch:
         node.state, node.reason, node.info = "joined", None, message
         node.supported_mhz = tuple(message["clocks"])
         uuids = [gpu["uuid"] for gpu in message["gpus"]]
-        node.energy = NodeEnergy(node.name, uuids, self._config["time_scale"])
+        # Simulated counters are exact at every reading.
+        period_s = 0.0 if message["source"] == "sim" else COUNTER_PERIOD_S
+        node.energy = NodeEnergy(node.name, uuids, self._config["time_scale"], period_s)
         self._energy.nodes[node.name] = node.energy
         self._voice.log("node", **node.public())
+        for note in message.get("notes", []):
+            self._voice.say_once(f"{node.name}: {note}", f"{node.name}: {note}")
         self._on_change()
 
     def _sample(self, node: Node, message: Message) -> None:
@@ -211,8 +216,9 @@ class NodeWatch:
         if node.offset_s is None:
             node.early.append(message)
             return
-        rows = [None if row is None else GpuSample(int(message["t"]), *row) for row in message["g"]]
-        for notice in node.energy.add(node.run_time_s(message["t"]), rows):
+        newest_ns = int(message["t"])
+        rows = [unpack(row, newest_ns) for row in message["g"]]
+        for notice in node.energy.add(node.run_time_s(newest_ns), rows):
             self._tell(node, notice)
         self._orders.verify(node, rows)
 
@@ -224,6 +230,7 @@ class NodeWatch:
             uuid=notice.uuid or None,
             text=notice.text,
             at_s=notice.t_s,
+            **notice.values,
         )
         if notice.kind != "gpu_back":
             name = notice.uuid or node.name

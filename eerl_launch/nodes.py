@@ -130,6 +130,7 @@ class Node:
             "clock_offset_s": self.offset_s,
             "clock_offset_error_s": None if self.round_trip_s is None else self.round_trip_s / 2,
             "gpus": info.get("gpus", []),
+            "notes": info.get("notes", []),
         }
 
 

@@ -1,8 +1,8 @@
 """Clock orders to the agents, by pool: all GPUs of it or none, never twice the same, and what came of them.
 
 A lock that fails on one GPU hands every GPU of the job back, whatever its pool: a job runs at the speed of its
-slowest. A clock that is seen above its lock is somebody else's doing; it is asked for once more, and then the
-clocks are theirs.
+slowest. A clock that is not the one asked for (:mod:`eerl_launch.clock_watch`) is somebody else's doing; ours is set
+once more, and then the clocks are theirs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from eerl_launch.arrangement import Arrangement
 from eerl_launch.channel import Message
+from eerl_launch.clock_watch import ClockWatch
 from eerl_launch.devices.base import GpuSample
 from eerl_launch.nodes import Node, Nodes
 from eerl_launch.pools import ALL
@@ -26,9 +27,6 @@ _CODE_NAMES = {3: "not supported", 4: "no permission", 10: "time-out", 13: "func
 _ANSWER_S = 20.0
 #: A switch needs up to some hundred ms to show; clocks are judged after this.
 _SETTLED_S = 2.0
-#: Samples in a row above the lock that make it broken, and the tolerance of one clock step.
-_ABOVE = 3
-_TOLERANCE_MHZ = 16
 #: Failed orders (not permanent ones) after which control stops for good.
 _MAX_FAILED = 3
 
@@ -62,7 +60,7 @@ class Orders:
         self._clock = clock
         self._voice = voice
         self._orders: dict[int, _Order] = {}
-        self._above: dict[str, int] = {}
+        self._watch = ClockWatch()
         self._asked_at: dict[str, float] = {}
         self._unknown = False
         self._failed = 0
@@ -116,7 +114,7 @@ class Orders:
             self._steering.asked(pool, mhz, self._clock.now_s())
         now = time.monotonic()
         self._asked_at[pool] = now
-        self._above.clear()
+        self._watch.restart()
         names = {node.name for node in self._nodes.joined}
         self._orders[number] = _Order(pool, mhz, phase, self._steering.plan_id_asked(), now, names)
 
@@ -186,7 +184,7 @@ class Orders:
         self._hand_back("failure")
 
     def verify(self, node: Node, rows: Sequence[GpuSample | None]) -> None:
-        """Compare achieved clocks with the lock; three samples above it in a row are no accident."""
+        """Compare achieved clocks with what was asked for, once a switch has had time to show."""
         if self._orders or node.energy is None or not any(self._steering.applied_mhz.values()):
             return
         now = time.monotonic()
@@ -194,25 +192,25 @@ class Orders:
             pool = self._arrangement.pools.of(uuid) if self._arrangement.separate else ALL
             asked = self._steering.applied_mhz.get(pool or "")
             settled = now - self._asked_at.get(pool or "", now) >= _SETTLED_S
-            if pool is None or asked is None or not settled or sample is None or sample.sm_mhz is None:
+            if pool is None or asked is None or not settled or sample is None:
                 continue
-            above = sample.sm_mhz > asked + _TOLERANCE_MHZ
-            self._above[uuid] = self._above.get(uuid, 0) + 1 if above else 0
-            if self._above[uuid] >= _ABOVE:
-                self._not_obeyed(node, uuid, pool, sample.sm_mhz, asked)
+            wrong = self._watch.judge(uuid, asked, sample)
+            if wrong is not None:
+                self._not_obeyed(node, uuid, pool, asked, wrong)
                 return
 
-    def _not_obeyed(self, node: Node, uuid: str, pool: str, seen_mhz: int, asked_mhz: int) -> None:
+    def _not_obeyed(self, node: Node, uuid: str, pool: str, asked_mhz: int, text: str) -> None:
         self._not_honoured = True
-        self._above.clear()
-        text = f"runs at {seen_mhz} MHz although {asked_mhz} was asked for"
+        self._watch.restart()
         causes = "likely GpuFreqDef or --gpu-freq in Slurm, or another program that sets clocks"
         if self._reapplied < MAX_REAPPLIED:
             self._reapplied += 1
             self._voice.log(
-                "event", kind="not_honoured", node=node.name, uuid=uuid, text=f"{text}; asked once more"
+                "event", kind="not_honoured", node=node.name, uuid=uuid, text=f"{text}; set once more"
             )
-            self._voice.say_once("not_honoured", f"{node.name} {uuid} {text} ({causes}); asked once more")
+            self._voice.say_once("not_honoured", f"{node.name} {uuid} {text} ({causes}); set once more")
+            # The broker sets no clock again that it has set already, so ours is taken back first.
+            self._send(pool, None, "again")
             self._send(pool, asked_mhz, "again")
             return
         self._voice.log(

@@ -9,11 +9,11 @@ phases plus the unattributed rest make up the whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eerl_launch.arrangement import Arrangement
-from eerl_launch.modes import PAUSE, REFIT, ROLE_OF_PHASE
+from eerl_launch.modes import PAUSE, REFIT, ROLE_OF_PHASE, VISITING_PHASES
 from eerl_launch.occurrences import Interval, Occurrence, partition, top_level, union
 
 
@@ -64,6 +64,20 @@ def shares(
         else:
             found[phase] = Share(intervals, everyone - generation)
     return found
+
+
+def visits(found: Mapping[str, Share]) -> dict[str, list[Interval]]:
+    """When validation and checkpoint were all that ran: only this time of theirs made the update longer.
+
+    On one pool phases never overlap; a validation on the generation pool while training goes on costs nothing.
+    """
+    taken = [i for phase, share in found.items() if phase not in VISITING_PHASES for i in share.intervals]
+    alone: dict[str, list[Interval]] = {}
+    for phase in VISITING_PHASES:
+        if phase in found:
+            alone[phase] = [part for i in found[phase].intervals for part in remainder(*i, taken)]
+            taken += alone[phase]
+    return alone
 
 
 def _in_turn(phase: str, intervals: list[Interval], arrangement: Arrangement) -> Share:

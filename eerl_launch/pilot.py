@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from eerl_launch import clock_wishes
 from eerl_launch.arrangement import Arrangement
 from eerl_launch.clock_maps import clock_map
 from eerl_launch.energy import Allocation
@@ -16,22 +17,18 @@ from eerl_launch.handover import Handover
 from eerl_launch.markers import Marker
 from eerl_launch.modes import Mode
 from eerl_launch.nodes import Nodes
+from eerl_launch.objections import Objections
 from eerl_launch.occurrences import Occurrence
 from eerl_launch.policy import Policy
 from eerl_launch.record_builder import Built, RecordBuilder
 from eerl_launch.steering import Steering
 from eerl_launch.telling import Voice
 from eerl_launch.update_lines import plan_fields, update_fields
-from eerl_launch.updates import Update, overlap_s
+from eerl_launch.updates import Update
 
 if TYPE_CHECKING:
     from eerl_controller import Controller
     from eerl_controller.records import UpdateRecord
-
-#: Generation and training at the same time for more than this share of an update: not colocated synchronous.
-_OVERLAP_FRACTION = 0.02
-#: Weights go out every few steps in some trainers, never this rarely.
-_TRAININGS_WITHOUT_BORDER = 20
 
 
 class Pilot:
@@ -54,6 +51,7 @@ class Pilot:
         self._arrangement = arrangement
         self._steering = steering
         self._voice = voice
+        self.objections = Objections(policy, nodes, arrangement, steering, voice)
         self._builder = RecordBuilder(energy, steering.plans, steering.clocks, arrangement)
         self._controller: Controller | None = None
         self._total_updates = policy.total_updates
@@ -87,7 +85,7 @@ class Pilot:
             self._total_updates = int(marker.numbers["total_updates"])
         self._arrangement.tell_mode(marker)
         self._follow_mode()
-        self._check_arrangement()
+        self.objections.to_arrangement()
         if self._policy.policy == "fixed":
             self._ready_controller()
 
@@ -114,40 +112,13 @@ class Pilot:
         for role, members in self._arrangement.pools.members.items():
             if changed and self._arrangement.pools.policy.get(role):
                 self._voice.log("pool", role=role, gpus=sorted(members), source="policy")
-        self._check_arrangement()
-
-    def _check_arrangement(self) -> None:
-        """Give up control when mode or pools contradict what is known."""
-        arrangement = self._arrangement
-        if not self._nodes.settled and arrangement.contradiction is None:
-            return  # a pool may name GPUs of a node that has not joined yet
-        if arrangement.problem_is_final and self._steering.off_reason is None:
-            self._steering.off_reason = str(arrangement.problem)
-            self._voice.say_once("arrangement", f"measuring only: {arrangement.problem}")
-            self._voice.log("event", kind="control_off", text=self._steering.off_reason)
+        self.objections.to_arrangement()
 
     def check_control(self) -> None:
         """Decide whether clocks can be controlled at all, once every node has joined or cannot."""
         self._settle_pools()
-        if self._policy.policy == "governor" or self._steering.off_reason is not None:
-            return
-        bad = self._nodes.without_control()
-        if not bad:
-            if self._policy.policy == "fixed":
-                self._ready_controller()
-            return
-        node = bad[0]
-        reason = (
-            node.reason or node.info.get("backend_reason") or f"backend {node.info.get('backend', 'none')}"
-        )
-        self._steering.off_reason = f"no clock control on {node.name}: {reason}"
-        self._voice.say_once(
-            "control",
-            f"measuring only, clocks stay with the governor: no clock control on {node.name}"
-            + (f" and {len(bad) - 1} other nodes" if len(bad) > 1 else "")
-            + f" ({reason}); `eerl doctor` tells what is missing",
-        )
-        self._voice.log("event", kind="control_off", node=node.name, text=self._steering.off_reason)
+        if not self.objections.to_nodes() and self._policy.policy == "fixed":
+            self._ready_controller()
 
     def _ready_controller(self) -> None:
         """Make the controller if it can be made; a first plan with clocks waits for a border."""
@@ -202,6 +173,9 @@ class Pilot:
         )
         controller = Controller(made, mode, grid, seed=0)
         self._voice.log("plan", **plan_fields(controller, controller.plan))
+        found = clock_wishes.remarks(self._policy, clocks, controller.plan)
+        if found:
+            self._voice.say_once("wishes", f"policy: {'; '.join(found)}")
         return controller
 
     # -- updates --------------------------------------------------------------------------------------------
@@ -222,16 +196,6 @@ class Pilot:
     @property
     def _mode(self) -> Mode:
         return self._arrangement.mode
-
-    def look_for_borders(self, running: Update | None) -> None:
-        """An asynchronous trainer that never marks its refits makes one endless update: tell it once."""
-        if self._mode.asynchronous and running is not None and running.trainings >= _TRAININGS_WITHOUT_BORDER:
-            self._voice.say_once(
-                "borders",
-                f"{running.trainings} training phases and no refit has ended, so they are all one update and "
-                f"nothing is controlled: mode {self._mode.value} needs `refit` phases"
-                + (" or pause and resume events" if self._mode is Mode.ASYNC_INFLIGHT else ""),
-            )
 
     def before_first(self, occurrences: Sequence[Occurrence], until_s: float) -> list[dict[str, Any]]:
         """Ledger lines of phases that ran before the first update (a validation before step 1, say)."""
@@ -258,7 +222,7 @@ class Pilot:
     def record(self, update: Update, *, following_begin_s: float | None, now_s: float) -> None:
         """One update has closed: build its record, show it to the controller, take its plan."""
         self.first_phase()
-        self._say_pools_missing()
+        self.objections.to_pools()
         self._ready_controller()
         flags = set()
         if self._steering.hold or self._held_in_update:
@@ -266,7 +230,7 @@ class Pilot:
         self._held_in_update = self._steering.hold
         if self.not_honoured():
             flags.add("not_honoured")
-        self._refuse_overlap(update)
+        self.objections.to_update(update)
         try:
             built = self._builder.build(
                 update,
@@ -288,32 +252,6 @@ class Pilot:
         self._log_update(update, built)
         if self._controller is not None:
             self._observe(built.record, following_begin_s, now_s)
-
-    def _say_pools_missing(self) -> None:
-        """An update has ended and pools are still not known: tell it once."""
-        problem = self._arrangement.problem
-        may_control = self._steering.off_reason is None and self._policy.policy != "governor"
-        if problem is not None and may_control and self._nodes.settled:
-            self._voice.say_once(
-                "pools",
-                f"measuring only for now: mode {self._mode.value} controls each pool on its own, and {problem}",
-            )
-
-    def _refuse_overlap(self, update: Update) -> None:
-        """Generation and training at once on one pool, or in turns that are none: not the mode it should be."""
-        if self._mode.asynchronous or self._steering.off_reason is not None:
-            return
-        both_s = overlap_s(update, "generation", "training")
-        length_s = (update.end_s or 0.0) - update.begin_s
-        if both_s > max(1.0, _OVERLAP_FRACTION * length_s):
-            self._steering.off_reason = (
-                f"generation and training overlap, which mode {self._mode.value} cannot"
-            )
-            self._voice.say_once(
-                "overlap",
-                "generation and training overlap but the run is not marked asynchronous; measuring only "
-                "(set `mode:` in the policy, or send it with the run marker)",
-            )
 
     def _log_update(self, update: Update, built: Built) -> None:
         record = built.record

@@ -13,30 +13,9 @@ from eerl_launch import policy_values as values
 from eerl_launch.errors import PolicyError
 from eerl_launch.policy import SECTIONS, Fixed, Policy
 from eerl_launch.policy_values import MODES, NULLS, POLICIES, BadValueError, Parser, seen
+from eerl_launch.yaml_file import compose, read_text
 
-MAX_FILE_BYTES = 65_536  # the commented reference is below 4 kB; more than this is another file
-MAX_DEPTH = 8
-
-
-class _Loader(yaml.SafeLoader):
-    """Composes nodes, which know their lines; refuses aliases and deep nesting before they cost memory."""
-
-    _depth = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.peek_event()  # type: ignore[no-untyped-call]
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise yaml.MarkedYAMLError(
-                None, None, "anchors and aliases (& and *) are not used in policy files", event.start_mark
-            )
-        if self._depth >= MAX_DEPTH:
-            raise yaml.MarkedYAMLError(None, None, "nested too deeply", event.start_mark)
-        self._depth += 1
-        try:
-            return super().compose_node(parent, index)
-        finally:
-            self._depth -= 1
-
+_WHAT = "policy file"
 
 _SCHEMA: Mapping[str, Parser | Mapping[str, Parser]] = {
     "policy": values.choice(*POLICIES),
@@ -149,54 +128,14 @@ class _Reader:
             )
 
 
-def _read(path: Path) -> str:
-    """The text of the file; bounded, so that a wrong path such as a checkpoint is noticed at once."""
-    try:
-        with path.open("rb") as handle:
-            data = handle.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise PolicyError(f"{path}: cannot read the policy file ({error.strerror})") from error
-    if len(data) > MAX_FILE_BYTES:
-        raise PolicyError(f"{path}: larger than {MAX_FILE_BYTES} bytes; this is not a policy file")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise PolicyError(
-            f"{path}:{line}: not UTF-8 (byte 0x{data[error.start]:02x}); save the file as UTF-8"
-        ) from error
-
-
-def _compose(text: str, name: str) -> yaml.Node | None:
-    """The one document of the file as nodes; PolicyError with the line where YAML ends."""
-    try:
-        loader = _Loader(text)
-        try:
-            node: yaml.Node | None = loader.get_single_node()
-            return node
-        finally:
-            loader.dispose()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        what = error.problem or "not YAML"
-        if what == "but found another document":
-            what = "a second document (---); a policy file holds one"
-        raise PolicyError(f"{name}:{mark.line + 1 if mark else 1}: not valid YAML: {what}") from error
-    except yaml.reader.ReaderError as error:
-        line = text[: error.position].count("\n") + 1
-        raise PolicyError(
-            f"{name}:{line}: a control character that YAML does not allow; remove it"
-        ) from error
-
-
 def read_policy(path: Path) -> Policy:
     """The policy in ``path``, :class:`PolicyError` lists every fault, one a line."""
-    return parse_policy(_read(path), str(path))
+    return parse_policy(read_text(path, _WHAT, PolicyError), str(path))
 
 
 def parse_policy(text: str, name: str) -> Policy:
     """The policy that ``text`` says; faults are told with ``name`` for the file's."""
-    node = _compose(text, name)
+    node = compose(text, name, _WHAT, PolicyError)
     if node is None or (isinstance(node, yaml.ScalarNode) and node.value in NULLS):
         return Policy()
     if not isinstance(node, yaml.MappingNode):

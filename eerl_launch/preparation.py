@@ -161,7 +161,8 @@ def prepare(options: Options, env: Mapping[str, str]) -> Prepared:
     lock = InstanceLock(private)
     if not lock.held:
         raise RefusedError(
-            "another eerl-run of this job measures on this node already; this one runs the command only"
+            "another eerl-run of this job counts this node's GPUs already; this one counts none and runs "
+            "the command only"
         )
     server = listen(private / SOCKET_NAME)
     run_folder = _make_run_folder(options, job)

@@ -30,8 +30,9 @@ from eerl_launch.arrangement import Arrangement
 from eerl_launch.clock_maps import clock_map
 from eerl_launch.energy import Allocation
 from eerl_launch.ledger import LedgerWriter
+from eerl_launch.marker_intake import MarkerIntake
 from eerl_launch.marker_server import MarkerServer
-from eerl_launch.markers import Marker, MarkerError, parse
+from eerl_launch.markers import Marker
 from eerl_launch.modes import Mode
 from eerl_launch.node_watch import NodeWatch
 from eerl_launch.nodes import Nodes
@@ -50,12 +51,10 @@ from eerl_launch.updates import Edge, Update
 _TICK_PERIOD_S = 10.0
 #: A second reading after an edge: the counter is published every 100 ms, so this one is fresh.
 _SECOND_SAMPLE_S = 0.12
-#: A reading for the end of a phase comes this much after it, in wall seconds.
-_AFTER_END_S = 0.02
+#: A reading for the edge of a phase comes this much after it, in wall seconds.
+_AFTER_EDGE_S = 0.02
 #: An update waits this long for readings after its end before it is called partial.
 _ENERGY_PATIENCE_S = 3.0
-#: Malformed markers written to the ledger one by one; the rest is counted.
-_MAX_MALFORMED_LOGGED = 20
 
 
 @dataclass(slots=True)
@@ -88,6 +87,7 @@ class Session:
         self.adapters = Adapters(config, self.voice)
         self.status = Status(config, self.nodes, self.steering, self.pilot)
         self.selector = selectors.DefaultSelector()
+        self.intake = MarkerIntake(self.clock, config["time_scale"], self.voice, self._mark)
         self.watch = NodeWatch(
             config,
             self.selector,
@@ -96,13 +96,12 @@ class Session:
             self.orders,
             self.clock,
             self.voice,
-            self._parse,
-            self._bad_lines,
+            self.intake.line,
+            self.intake.bad_lines,
             self._nodes_changed,
         )
         self.progress = Progress()
         self.closed: deque[Closed] = deque()
-        self.counts = {"received": 0, "malformed": 0, "lost": 0}
         self.end: dict[str, Any] | None = None
         self._samples_due: list[float] = []
         self._timers = {"second": 0.0, "tick": 0.0, "sample": 0.0}
@@ -117,7 +116,9 @@ class Session:
         self.voice.log("start", **self.config["start"])
         private = Path(self.config["private_folder"])
         server = socket.socket(fileno=self.config["marker_fd"])
-        self.markers = MarkerServer(private / SOCKET_NAME, self.selector, self._line, self._bad_lines, server)
+        self.markers = MarkerServer(
+            private / SOCKET_NAME, self.selector, self.intake.own_line, self.intake.bad_lines, server
+        )
         self.selector.register(0, selectors.EVENT_READ, self._hear_launcher)
         try:
             self.door: OperatorDoor | None = OperatorDoor(
@@ -199,26 +200,6 @@ class Session:
 
     # -- markers --------------------------------------------------------------------------------------------
 
-    def _line(self, sender: str, line: bytes) -> None:
-        self._parse(line, f"0/{sender}", time.time(), self.clock.now_s())
-
-    def _bad_lines(self, count: int) -> None:
-        self.counts["malformed"] += count
-        self.voice.say_once(
-            "malformed", "a marker was not understood and passed over (more are only counted)"
-        )
-
-    def _parse(self, line: bytes, sender: str, real_s: float, arrival_s: float) -> None:
-        self.counts["received"] += 1
-        try:
-            marker = parse(line, sender, real_s, arrival_s, self.config["time_scale"])
-        except MarkerError as error:
-            if self.counts["malformed"] < _MAX_MALFORMED_LOGGED:
-                self.voice.log("event", kind="markers_malformed", text=str(error)[:300])
-            self._bad_lines(1)
-            return
-        self._mark(marker)
-
     def _mark(self, marker: Marker) -> None:
         if not self.adapters.accepts(marker):
             return
@@ -233,8 +214,6 @@ class Session:
                 self._edge(edge)
         elif marker.event == "note":
             self.adapters.note(marker)
-        elif marker.event == "lost":
-            self.counts["lost"] += int(marker.numbers.get("count", 1))
         elif marker.event in ("run", "pool", "metric"):
             fields = {
                 key: value for key, value in marker.fields.items() if key not in ("v", "ev", "t", "t_s")
@@ -258,13 +237,13 @@ class Session:
         if edge.begins or self.arrangement.mode.separate:
             self.orders.apply(edge.phase)
         if edge.begins and edge.phase == "training":
-            self.pilot.look_for_borders(self.tracker.current)
+            self.pilot.objections.look_for_borders(self.tracker.current)
         if edge.closed is not None:
             self.closed.append(Closed(edge.closed, now))
         if now >= self._timers["sample"]:  # too frequent readings come back empty
             self._timers["sample"] = now + 0.1 / self.config["time_scale"]
-            # After an end another phase often begins at once, and its lock must not queue behind a reading.
-            self._samples_due.append(now if edge.begins else now + _AFTER_END_S / self.config["time_scale"])
+            # The lock of a phase that begins must not queue behind a reading.
+            self._samples_due.append(now + _AFTER_EDGE_S / self.config["time_scale"])
             if edge.opened is not None:
                 self._samples_due.append(now + _SECOND_SAMPLE_S)
 
@@ -341,8 +320,10 @@ class Session:
     def _log_end(self, ended_s: float) -> None:
         for node in self.nodes.joined:
             self.voice.log("node", **node.public())  # once more: by now the offset of its clock is known
-        if self.counts["lost"]:
-            self.voice.log("event", kind="markers_lost", text=f"{self.counts['lost']} markers were not sent")
+        if self.intake.counts["lost"]:
+            self.voice.log(
+                "event", kind="markers_lost", text=f"{self.intake.counts['lost']} markers were not sent"
+            )
         if self.tracker.odd:
             self.voice.log("event", kind="markers_odd", text=json.dumps(dict(self.tracker.odd)))
         if self.ledger.failure is not None:
@@ -350,7 +331,7 @@ class Session:
         self.voice.log(
             "end",
             **ending.end_event(self.end, ended_s, self.nodes, self.energy, self.orders),
-            markers=dict(self.counts),
+            markers=dict(self.intake.counts),
             updates=self.tracker.updates_seen,
             control=self.steering.off_reason,
         )

@@ -144,11 +144,16 @@ def peer_is_us(connection: socket.socket) -> bool:
 
 
 class InstanceLock:
-    """Held by the first eerl-run of a job on a node; the kernel lets go of it however the holder ends."""
+    """Held by the first eerl-run of a job on a node, by its session there or by its agent.
+
+    Who does not hold it neither counts GPUs nor sets clocks there, so no joule is in two reports. The kernel lets go
+    of it however the holder ends.
+    """
 
     def __init__(self, folder: Path) -> None:
+        self._path = folder / _LOCK_NAME
         self._fd: int | None = os.open(
-            folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+            self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
         )
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -163,11 +168,27 @@ class InstanceLock:
             raise ValueError("the lock is closed")
         return self._fd
 
+    def give_up(self) -> None:
+        """Let go for good, if it is ours, and leave no file behind."""
+        if self.held:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+        self.held = False
+        self.close()
+
     def close(self) -> None:
         """Let go in this process; idempotent."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+def claim(folder: Path) -> InstanceLock | None:
+    """The lock of a job's folder on this node, held or not; None where there can be none."""
+    try:
+        return InstanceLock(folder) if _make(folder) else None
+    except OSError:
+        return None
 
 
 def sweep_dead_folders(older_than_s: float = _DEAD_AFTER_S) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from eerl_launch.nodes import Nodes
 from eerl_launch.pilot import Pilot
 from eerl_launch.pools import ALL
+from eerl_launch.running_estimate import RunningEstimate
 from eerl_launch.steering import Steering
 
 
@@ -19,11 +20,12 @@ class Status:
         self._nodes = nodes
         self._steering = steering
         self._pilot = pilot
+        self._estimate = RunningEstimate()
 
     def fields(self, updates_seen: int, now_s: float) -> dict[str, Any]:
         """What ``eerl status`` shows."""
         plan = self._steering.plan
-        saving = self._pilot.controller.saving if self._pilot.controller is not None else None
+        saving = self._estimate.latest(self._pilot.controller)
         return {
             "run_id": self._config["run_id"],
             "elapsed_s": now_s,

@@ -62,6 +62,74 @@ def report(folder: Path, out: Path | None, formats: tuple[str, ...], quiet: bool
 eerl.add_command(replay)
 
 
+@eerl.command()
+@click.argument("folders", metavar="DIR DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--format", "form", type=click.Choice(("text", "json", "csv")), default="text", show_default=True
+)
+@click.option("--picture", type=click.Path(path_type=Path), help="Write the predictor's errors as SVG there.")
+def compare(folders: tuple[Path, ...], form: str, picture: Path | None) -> None:
+    """Compare controller runs with governor runs of the same job.
+
+    A controller run is paired with the first governor run named after it; two or more governor runs also give
+    the comparison at equal work. With governor runs only: how well token counts foretell them.
+    """
+    from eerl_launch.compare import compare as compare_runs
+    from eerl_launch.compare_text import render_csv, render_text
+
+    document = compare_runs(folders)
+    if form == "json":
+        click.echo(json.dumps(document, indent=1, allow_nan=False))
+    else:
+        click.echo(render_csv(document) if form == "csv" else render_text(document), nl=False)
+    if picture is not None:
+        from eerl_launch.compare_text import write_picture
+
+        write_picture(document, picture)
+
+
+@eerl.command()
+@click.argument("study", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Where the runs are kept [default: sweep-NAME here]."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Print every run, its policy and the job script; start nothing."
+)
+@click.option("--local", is_flag=True, help="Run on this machine, or in this job, instead of submitting.")
+@click.option("--simulate", metavar="SPEC", help="Simulated GPUs, e.g. h100:2x8; implies --local.")
+@click.option("--time-scale", type=click.FloatRange(1.0, 1000.0), help="Virtual seconds per second.")
+@click.option("--collect", "collecting", is_flag=True, help="Make the tables of the runs that are there.")
+@click.option("--task", type=int, hidden=True, help="Run one allocation's share, inside the job array.")
+def sweep(
+    study: Path,
+    out: Path | None,
+    dry_run: bool,
+    local: bool,
+    simulate: str | None,
+    time_scale: float | None,
+    collecting: bool,
+    task: int | None,
+) -> None:
+    """A headroom study: fixed clock pairs against the governor over matched seeds, as a Slurm job array.
+
+    Given again, it runs what is missing or failed.
+    """
+    from eerl_launch.sweep import Sweep
+
+    found = Sweep(study, out, simulate, time_scale)
+    if dry_run:
+        found.describe(click.echo)
+    elif collecting:
+        sys.exit(found.collect(click.echo))
+    elif task is not None:
+        sys.exit(found.run_task(task))
+    elif local or simulate:
+        sys.exit(found.run_here())
+    else:
+        found.submit(click.echo)
+
+
 def _operate(folder: Path, operation: str, as_json: bool) -> None:
     from eerl_launch.control import ask, describe
 

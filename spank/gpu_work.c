@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define LIMIT_PERIOD_NS 1000000000
+
 static void set_dirty(struct lane *lane, bool dirty)
 {
     pthread_mutex_lock(&lane->all->mutex);
@@ -215,6 +217,19 @@ static int read_power(const struct nvml *n, nvml_device device, uint32_t *mw)
     return *mw != 0 ? NVML_OK : code; /* 0 mW is what NVML says when it is asked too often */
 }
 
+/* It changes by an operator's hand, not by itself: one call a second is enough. */
+static uint32_t enforced_limit(struct lane *lane, int64_t now_ns)
+{
+    const struct nvml *n = lane->all->nvml;
+
+    if (n->enforced_limit_mw == NULL || (lane->limit_ns != 0 && now_ns - lane->limit_ns < LIMIT_PERIOD_NS))
+        return lane->limit_mw;
+    lane->limit_ns = now_ns;
+    if (n->enforced_limit_mw(lane->gpu.device, &lane->limit_mw) != NVML_OK)
+        lane->limit_mw = 0;
+    return lane->limit_mw;
+}
+
 int gpu_sample(struct lane *lane, struct reading *r)
 {
     const struct nvml *n = lane->all->nvml;
@@ -234,6 +249,7 @@ int gpu_sample(struct lane *lane, struct reading *r)
     r->has_utilization = n->utilization != NULL && n->utilization(device, &utilization) == NVML_OK;
     r->utilization_pct = utilization.gpu;
     r->has_reasons = n->event_reasons != NULL && n->event_reasons(device, &r->reasons) == NVML_OK;
+    r->limit_mw = enforced_limit(lane, r->t_ns);
     if (r->has_energy || r->has_clock || r->has_power || r->has_utilization || r->has_reasons)
         return NVML_OK;
     return nvml_missing(code) && power_code != NVML_OK ? power_code : code;

@@ -23,6 +23,7 @@ struct reading { /* has_*: what NVML did not tell is unknown, never 0 */
     bool has_energy, has_clock, has_power, has_utilization, has_reasons;
     uint64_t energy_mj, reasons;
     uint32_t sm_mhz, power_mw, utilization_pct;
+    uint32_t limit_mw; /* enforced power limit; 0: not known */
 };
 
 /* Everything asked of some lanes at once. Fields are guarded by lanes->mutex until op_settled(). */
@@ -50,6 +51,8 @@ struct lane {
     uint32_t clocks_mhz[LANE_CLOCKS]; /* ascending; all the GPU supports */
     int clocks;
     uint32_t memory_mhz;
+    uint32_t limit_mw; /* as last read, at limit_ns */
+    int64_t limit_ns;
     /* The lane's own, guarded where others read them. */
     enum method method;
     bool dirty;

@@ -35,6 +35,7 @@ static const struct symbol symbols[] = {
     {AT(energy_mj), "nvmlDeviceGetTotalEnergyConsumption", NULL},
     {AT(clock_mhz), "nvmlDeviceGetClockInfo", NULL},
     {AT(power_mw), "nvmlDeviceGetPowerUsage", NULL},
+    {AT(enforced_limit_mw), "nvmlDeviceGetEnforcedPowerLimit", NULL},
     {AT(field_values), "nvmlDeviceGetFieldValues", NULL},
     {AT(utilization), "nvmlDeviceGetUtilizationRates", NULL},
     {AT(event_reasons), "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"},

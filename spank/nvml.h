@@ -78,6 +78,7 @@ struct nvml {
     int (*energy_mj)(nvml_device, uint64_t *);
     int (*clock_mhz)(nvml_device, int, uint32_t *);
     int (*power_mw)(nvml_device, uint32_t *);
+    int (*enforced_limit_mw)(nvml_device, uint32_t *);
     int (*field_values)(nvml_device, int, struct nvml_field *);
     int (*utilization)(nvml_device, struct nvml_utilization *);
     int (*event_reasons)(nvml_device, uint64_t *);

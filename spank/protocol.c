@@ -203,6 +203,8 @@ static void add_reading(struct text *t, const struct reading *r, int64_t head_ns
         text_add(t, " util_pct=%u", r->utilization_pct);
     if (r->has_reasons)
         text_add(t, " reasons=0x%llx", (unsigned long long)r->reasons);
+    if (r->limit_mw > 0)
+        text_add(t, " limit_mw=%u", r->limit_mw);
 }
 
 void answer_sample(struct text *t, const struct lanes *lanes, const struct op *op)

@@ -137,7 +137,7 @@ def compare_blocks(
     if model.energy is None:
         return None
     candidate = without_stragglers(model, candidate)
-    blocks = [without_stragglers(model, block) for block in around if block]
+    blocks = [kept for block in around if (kept := without_stragglers(model, block))]
     added: list[float] = []
     for quantity, energy in ((model.time, False), (model.energy, True)):
         own = _log_ratio(quantity, candidate, energy=energy)

@@ -21,11 +21,13 @@ from eerl_controller.quantity import (
 from eerl_controller.records import ExecutionMode, PhaseRecord, UpdateRecord
 from eerl_controller.regression import OBSERVATIONS_PER_FEATURE, robust_residuals, robust_sd
 from eerl_controller.work import (
+    BEFORE,
     Observation,
     counts_of,
     observe_work,
     phase_totals,
     unusable_reason,
+    valid_before,
     visitors,
 )
 
@@ -127,9 +129,12 @@ class GovernorModel:
 
         None when fewer than three usable records remain.
         """
-        return cls.fit_observations(
-            [observe_work(record) for record in records if unusable_reason(record) is None], mode
-        )
+        found = [
+            observe_work(record, valid_before(record, previous))
+            for record, previous in zip(records, [None, *records], strict=False)
+            if unusable_reason(record) is None
+        ]
+        return cls.fit_observations(found, mode)
 
     @classmethod
     def fit_observations(
@@ -151,6 +156,8 @@ class GovernorModel:
         """Whether work like this lies within what the references have seen (module constants say how near)."""
         for name, (low, high) in self._ranges.items():
             count = counts.get(name)
+            if count is None and name == BEFORE:
+                continue
             if count is None:
                 return False
             room = max(COVERAGE_FLOOR, COVERAGE_WIDENING * (high - low))
@@ -168,12 +175,12 @@ class GovernorModel:
         limit = slowdown * (1.0 + max(STRAGGLER_SD * self.time.residual_sd, STRAGGLER_FLOOR))
         return record.elapsed_s > limit * self.predict(record).elapsed_s
 
-    def predict(self, record: UpdateRecord) -> GovernorPrediction:
-        """The record's update as the governor would have run it.
+    def predict(self, record: UpdateRecord, before: UpdateRecord | None = None) -> GovernorPrediction:
+        """The record's update as the governor would have run it; ``before`` is the one that came before, if known.
 
         Validation and checkpoint are taken as they were measured: no saving and no loss is claimed for them.
         """
-        counts = counts_of(record)
+        counts = counts_of(record, valid_before(record, before))
         seconds = self.time.by_term(counts)
         joules = self.energy.by_term(counts) if self.energy else {}
         totals = phase_totals(record)

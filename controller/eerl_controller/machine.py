@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from eerl_controller.bayes.pool_strategy import BayesPools
 from eerl_controller.bayes.strategy import BayesSync
 from eerl_controller.colocated import ColocatedSync
 from eerl_controller.controlled import Controlled
@@ -38,8 +39,9 @@ def _strategy(settings: Settings, mode: ExecutionMode, grid: ClockGrid, referenc
         waiting = (ExecutionMode.DISAGGREGATED_SYNC, ExecutionMode.ASYNC_DRAINED)
         return fixed(settings, grid, pools_wait=mode in waiting)
     synchronous = mode in (ExecutionMode.COLOCATED_SYNC, ExecutionMode.DISAGGREGATED_SYNC)
-    if settings.policy == "eerl" and settings.bayesian and synchronous:
-        return BayesSync(settings.for_mode(mode), grid, references, mode)
+    if settings.policy == "eerl":
+        kind = BayesSync if synchronous else BayesPools
+        return kind(settings.for_mode(mode), grid, references, mode)
     controlled: dict[ExecutionMode, type[Controlled]] = {
         ExecutionMode.COLOCATED_SYNC: ColocatedSync,
         ExecutionMode.DISAGGREGATED_SYNC: DisaggregatedSync,
@@ -60,11 +62,13 @@ class Controller:
         self.seed = seed
         self._references = References(mode, settings.for_mode(mode).reference_window)
         self._strategy = _strategy(settings, mode, grid, self._references)
-        self._saving = RunningSaving()
+        self._saving = RunningSaving(mode, grid.governor_mhz)
         self._seen = 0
         self._last_update: int | None = None
         self._last_plan_id: int | None = None
         self._run_length = 0
+        #: Valid tokens of the last update.
+        self._last_valid: int | None = None
 
     @property
     def plan(self) -> ClockPlan:
@@ -78,8 +82,15 @@ class Controller:
 
     @property
     def saving(self) -> Estimate | None:
-        """The run so far against the governor, search included; None before clocks were ever lowered."""
+        """The run so far against the governor, search included; None before clocks were ever lowered, or with too few
+        governor updates. Worked out when asked for.
+        """
         return self._saving.estimate
+
+    @property
+    def running_saving(self) -> RunningSaving:
+        """What :attr:`saving` is worked out from, for a caller who has it worked out elsewhere (``frozen``)."""
+        return self._saving
 
     def summary(self) -> str:
         """One short line for a progress display."""
@@ -103,28 +114,16 @@ class Controller:
         lost = max(record.update - previous - 1, 0) if previous is not None else 0
         self._seen += 1
         self._last_update = int(record.update)
+        if after_gap:
+            self._last_valid = None
         evidence = self._evidence(record, after_gap=after_gap)
+        self._last_valid = None if record.valid_tokens is None else int(record.valid_tokens)
         self._references.age_updates += 1 + lost
         if evidence.is_reference and evidence.observation is not None:
             self._references.add(evidence.observation)
-        self._saving.add(record, self._claim(evidence))
+        self._saving.add(record, evidence.pair)
         self._strategy.observe(evidence)
         return self.plan
-
-    def _claim(self, evidence: Evidence) -> GovernorPrediction | None:
-        """What the running estimate may compare this update with; None when it is the governor's or unexplained."""
-        model, record, pair = self._references.model, evidence.record, evidence.pair
-        if model is None or not record.valid_tokens or (pair is not None and pair.is_governor):
-            return None
-        if record.flags & {"hardware_slowdown", "operator_hold"}:
-            # A hot GPU would have slowed the governor too, and under an operator's hold it is the governor.
-            return None
-        lowest_mhz = self.grid.supported_mhz[0]
-        clocks = (
-            [self.grid.governor_mhz if mhz is None else mhz for mhz in pair.phases] if pair else [lowest_mhz]
-        )
-        slowdown = max(self.grid.governor_mhz / min(clocks), 1.0)
-        return None if model.slower_than_clocks_explain(record, slowdown) else model.predict(record)
 
     def _check(self, record: UpdateRecord) -> None:
         if not isinstance(record, UpdateRecord):
@@ -174,7 +173,8 @@ class Controller:
         if self.mode is ExecutionMode.ASYNC_INFLIGHT:
             settled = settled and self._carries_only_its_own(record)
         pair = self._strategy.book.pair_of(record.plan_id)
-        observation = observe_work(record) if unusable is None else None
+        before = self._last_valid if self.mode is ExecutionMode.ASYNC_INFLIGHT else None
+        observation = observe_work(record, before) if unusable is None else None
         if observation is not None and pair is None:
             observation, unusable = None, Unusable.MIXED_PLANS
         return Evidence(
@@ -210,6 +210,7 @@ class Controller:
             "last_update": self._last_update,
             "last_plan_id": self._last_plan_id,
             "run_length": self._run_length,
+            "last_valid": self._last_valid,
             "references": self._references.to_dict(),
             "saving": self._saving.to_dict(),
             "strategy": self._strategy.to_dict(),
@@ -229,6 +230,7 @@ class Controller:
         controller._last_update = snapshot["last_update"]
         controller._last_plan_id = snapshot["last_plan_id"]
         controller._run_length = snapshot["run_length"]
+        controller._last_valid = snapshot["last_valid"]
         controller._references.load(snapshot["references"])
         controller._saving.load(snapshot["saving"])
         controller._strategy.load(snapshot["strategy"])

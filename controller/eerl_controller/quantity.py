@@ -15,7 +15,7 @@ from statistics import median
 
 from eerl_controller.records import ExecutionMode
 from eerl_controller.regression import LogLinear, fit_log_linear
-from eerl_controller.work import GENERATION_PHASES, LEAST, TRAINING_PHASES, Observation
+from eerl_controller.work import BEFORE, GENERATION_PHASES, LEAST, TRAINING_PHASES, Observation
 
 #: Fewer governor updates than this are no reference: a median of two is an accident.
 MIN_REFERENCES = 3
@@ -61,7 +61,7 @@ def features(term: str, mode: ExecutionMode, rows: Sequence[Mapping[str, float]]
     if mode is ExecutionMode.ASYNC_INFLIGHT:
         # Section 6.3: what training consumes; the longest generated only where consumption is not told apart.
         known = all("longest_consumed" in row for row in rows)
-        return ("valid", "longest_consumed" if known else "longest")
+        return ("valid", BEFORE, "longest_consumed" if known else "longest")
     return ("generated", "longest", "valid")
 
 

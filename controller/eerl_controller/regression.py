@@ -2,7 +2,8 @@
 
 Made for few observations. A feature that does not vary is dropped, never divided by; there are at most as many
 features as every fifth observation allows; the slopes are shrunk by the ridge that best predicts each
-observation from the others; and no slope is negative, since more tokens never take less time or energy.
+observation from the others; and no slope is negative, since more tokens never take less time or energy (those of
+the update before may: what was generated meanwhile is not waited for).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from eerl_controller.work import BEFORE
+
 Array = NDArray[np.float64]
 
 #: A robust fit that moves less than this (a thousandth of a percent) has arrived.
@@ -24,6 +27,8 @@ CONVERGED = 1e-5
 MIN_SPREAD = 1e-3
 #: Observations for each feature, the usual floor of regression practice.
 OBSERVATIONS_PER_FEATURE = 5
+#: A feature must be known in this share of the observations; the first one after a gap does not know its predecessor.
+KNOWN_SHARE = 0.9
 #: Ridge strengths tried, relative to the number of observations; the constant model is tried as well.
 RIDGES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 #: A log further out than this is not a time or an energy of anything: it keeps predictions of nonsense within what
@@ -54,11 +59,11 @@ class LogLinear:
 
 
 def usable_features(names: Sequence[str], rows: Sequence[Mapping[str, float]]) -> tuple[str, ...]:
-    """The features known in every row that vary enough, in the given order, no more than the rows can bear."""
+    """The features known in nearly every row that vary enough, in the given order, no more than the rows can bear."""
     usable = []
     for name in names:
-        if rows and all(name in row for row in rows):
-            values = [math.log1p(row[name]) for row in rows]
+        values = [math.log1p(row[name]) for row in rows if name in row]
+        if values and len(values) >= KNOWN_SHARE * len(rows):
             mean = sum(values) / len(values)
             if math.sqrt(sum((value - mean) ** 2 for value in values) / len(values)) > MIN_SPREAD:
                 usable.append(name)
@@ -66,10 +71,13 @@ def usable_features(names: Sequence[str], rows: Sequence[Mapping[str, float]]) -
 
 
 def design(names: Sequence[str], rows: Sequence[Mapping[str, float]]) -> tuple[Array, Array, Array]:
-    """Standardized log(1 + x) by row and feature, with the means and scales taken out."""
-    raw = np.array([[math.log1p(row[name]) for name in names] for row in rows], dtype=np.float64)
-    raw = raw.reshape(len(rows), len(names))
-    means = raw.mean(axis=0) if len(names) else np.zeros(0)
+    """Standardized log(1 + x) by row and feature, with the means and scales taken out; unknown stands at the mean."""
+    raw = np.array(
+        [[math.log1p(row[name]) if name in row else math.nan for name in names] for row in rows],
+        dtype=np.float64,
+    ).reshape(len(rows), len(names))
+    means = np.nanmean(raw, axis=0) if len(names) else np.zeros(0)
+    raw = np.where(np.isnan(raw), means, raw)
     scales = raw.std(axis=0) if len(names) else np.ones(0)
     return (raw - means) / scales, means, scales
 
@@ -94,16 +102,17 @@ def _ridge(z: Array, y: Array) -> tuple[Array, float]:
     return best_slopes, best_error
 
 
-def fit_slopes(z: Array, y: Array) -> Array:
-    """Ridge slopes, none negative: the most negative feature is left out until none is."""
+def fit_slopes(z: Array, y: Array, signed: Sequence[int] = ()) -> Array:
+    """Ridge slopes, none negative but those of ``signed`` columns: the most negative is left out until none is."""
     active = list(range(z.shape[1]))
     slopes = np.zeros(z.shape[1])
     while active:
         found, _ = _ridge(z[:, active], y)
-        if (found >= 0).all():
+        judged = np.where(np.isin(active, signed), 0.0, found)
+        if (judged >= 0).all():
             slopes[active] = found
             break
-        active.pop(int(found.argmin()))
+        active.pop(int(judged.argmin()))
     return slopes
 
 
@@ -118,10 +127,10 @@ def fit_log_linear(
     used = usable_features(names, rows)
     y = np.log(np.array(values, dtype=np.float64))
     z, means, scales = design(used, rows)
-    slopes = fit_slopes(z, y)
+    slopes = fit_slopes(z, y, [i for i, name in enumerate(used) if name == BEFORE])
     intercept = float(y.mean())
     fitted = intercept + z @ slopes
-    freedom = max(len(y) - 1 - int((slopes > 0).sum()), 1)
+    freedom = max(len(y) - 1 - int((slopes != 0).sum()), 1)
     return LogLinear(
         names=used,
         means=tuple(means.tolist()),

@@ -1,101 +1,143 @@
-"""The running estimate for the progress line: this run against the governor, every update so far counted."""
+"""The running estimate for the progress line: this run against the governor, by the very reckoning of the report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from eerl_controller.governor import GovernorPrediction
-from eerl_controller.records import UpdateRecord
+from eerl_controller.clocks import Pair
+from eerl_controller.hindsight.entries import Reader
+from eerl_controller.hindsight.history import History
+from eerl_controller.records import ExecutionMode, UpdateRecord
+
+if TYPE_CHECKING:
+    from eerl_controller.hindsight.reckoning import Reckoning
+
+#: Fewer settled governor updates than this leave too little to tell noise from what clocks do: nothing is claimed.
+MIN_REFERENCES = 8
+#: The run is reckoned anew when it has become longer by this fraction; until then new updates are priced by what
+#: their clocks did before. It costs tens of milliseconds, and the session has other things to do.
+GROWTH = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The run so far against the governor prediction for the same work, search costs included.
+    """The run so far against the governor on the same work, search costs included.
 
     ``energy_saving`` and ``throughput_change`` are fractions (0.07 is 7 %; negative throughput is slower);
-    ``energy_saving`` is None when energy is unknown. ``covered`` is the share of the controlled updates' time
-    whose work the references cover; ``updates`` counts what was compared.
+    ``energy_saving`` is None when energy is unknown. ``updates`` counts what was compared.
     """
 
     energy_saving: float | None
     throughput_change: float
-    covered: float
     updates: int
 
 
 class RunningSaving:
-    """Sums of measured and predicted time and energy.
+    """Every update so far, and what the governor would have taken for it."""
 
-    A governor update is its own prediction. An update that cannot be predicted (no counts, nothing learnt), and
-    a straggler slower than any clock explains, is taken as the governor's too: nothing is claimed for it, and it
-    is in the totals on both sides.
-    """
+    def __init__(self, mode: ExecutionMode, governor_mhz: int) -> None:
+        self._mode = mode
+        self._top_mhz = float(governor_mhz)
+        self._reader = Reader(mode)
+        self._history = History()
+        #: Updates so far under settled governor clocks, and under lowered ones.
+        self._references = self._lowered = 0
+        #: How many updates there were when the run was reckoned last, or should have been.
+        self._reckoned = 0
+        #: Worked out when asked for: the reckoning of the updates that were there then, and the latest answer.
+        self._known: tuple[int, Reckoning | None] = (0, None)
+        self._answer: tuple[int, Estimate | None] = (0, None)
 
-    def __init__(self) -> None:
-        self._measured_s = 0.0
-        self._governor_s = 0.0
-        self._measured_j = 0.0
-        self._governor_j = 0.0
-        self._controlled_s = 0.0
-        self._covered_s = 0.0
-        self._updates = 0
-
-    def add(self, record: UpdateRecord, prediction: GovernorPrediction | None) -> None:
-        """Count one update, usable as evidence or not; ``prediction`` None means that nothing is claimed for it."""
-        if record.elapsed_s is None:
+    def add(self, record: UpdateRecord, pair: Pair | None) -> None:
+        """Count one update, usable as evidence or not; ``pair`` is its plan's, None when it had more than one."""
+        entry = self._reader.read(record, pair)
+        if entry is None:
             return
-        self._updates += 1
-        measured_s, measured_j = record.elapsed_s, record.energy_j
-        self._measured_s += measured_s
-        if prediction is None:
-            self._governor_s += measured_s
-            self._measured_j += measured_j or 0.0
-            self._governor_j += measured_j or 0.0
-            return
-        self._governor_s += prediction.elapsed_s
-        self._controlled_s += measured_s
-        self._covered_s += measured_s if prediction.inside_coverage else 0.0
+        before = self._history.stride
+        self._history.add(entry)
+        self._lowered += not entry.pair.is_governor
+        self._references += entry.evidence and entry.pair.is_governor
+        count = self._history.taken
         if (
-            measured_j is not None
-            and "partial_energy" not in record.flags
-            and prediction.energy_j is not None
+            count >= (1.0 + GROWTH) * self._reckoned
+            or record.remaining_updates == 0
+            or self._history.stride != before
         ):
-            self._measured_j += measured_j
-            self._governor_j += prediction.energy_j
+            self._reckoned = count
 
     @property
     def estimate(self) -> Estimate | None:
-        """The estimate so far; None before the first controlled update."""
-        if self._controlled_s <= 0.0 or self._governor_s <= 0.0:
+        """The estimate so far; None before the first lowered clock, or with too few governor updates."""
+        count = self._history.taken
+        if self._answer[0] != count:
+            self._answer = (count, self._estimate())
+        return self._answer[1]
+
+    def frozen(self) -> RunningSaving:
+        """A copy that the updates to come do not change, so that another thread may ask it for its estimate."""
+        other = RunningSaving(self._mode, int(self._top_mhz))
+        other._history.entries = list(self._history.entries)
+        other._history.taken, other._history.stride = self._history.taken, self._history.stride
+        other._references, other._lowered = self._references, self._lowered
+        other._reckoned, other._known, other._answer = self._reckoned, self._known, self._answer
+        return other
+
+    def learn_from(self, other: RunningSaving) -> None:
+        """Take over what a frozen copy has worked out."""
+        self._known, self._answer = other._known, other._answer
+
+    def _reckoning(self) -> Reckoning:
+        if self._known[0] != self._reckoned or self._known[1] is None:
+            from eerl_controller.hindsight.reckoning import Reckoning
+
+            self._known = (
+                self._reckoned,
+                Reckoning(self._history.first(self._reckoned), self._mode, self._top_mhz),
+            )
+        found = self._known[1]
+        assert found is not None
+        return found
+
+    def _estimate(self) -> Estimate | None:
+        if not self._lowered or self._references < MIN_REFERENCES:
             return None
-        known = self._governor_j > 0.0
+        reckoning = self._reckoning()
+        entries = self._history.entries
+        found = [(reckoning.governor_s, reckoning.governor_j)]
+        later = entries[len(reckoning.entries) :]
+        if later:
+            found.append(reckoning.price(later))
+        elapsed_s = governor_s = energy_j = governor_j = 0.0
+        pairs = [
+            pair for seconds, joules in found for pair in zip(seconds.tolist(), joules.tolist(), strict=True)
+        ]
+        for entry, (seconds, joules) in zip(entries, pairs, strict=True):
+            elapsed_s += entry.updates * entry.elapsed_s
+            governor_s += entry.updates * seconds
+            if entry.energy_j is not None:
+                energy_j += entry.updates * entry.energy_j
+                governor_j += entry.updates * joules
         return Estimate(
-            energy_saving=1.0 - self._measured_j / self._governor_j if known else None,
-            throughput_change=self._governor_s / self._measured_s - 1.0,
-            covered=self._covered_s / self._controlled_s,
-            updates=self._updates,
+            energy_saving=1.0 - energy_j / governor_j if governor_j > 0.0 else None,
+            throughput_change=governor_s / elapsed_s - 1.0,
+            updates=self._history.taken,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
-            "measured_s": self._measured_s,
-            "governor_s": self._governor_s,
-            "measured_j": self._measured_j,
-            "governor_j": self._governor_j,
-            "controlled_s": self._controlled_s,
-            "covered_s": self._covered_s,
-            "updates": self._updates,
+            "reader": self._reader.to_dict(),
+            "history": self._history.to_dict(),
+            "references": self._references,
+            "lowered": self._lowered,
+            "reckoned": self._reckoned,
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
-        self._measured_s = values["measured_s"]
-        self._governor_s = values["governor_s"]
-        self._measured_j = values["measured_j"]
-        self._governor_j = values["governor_j"]
-        self._controlled_s = values["controlled_s"]
-        self._covered_s = values["covered_s"]
-        self._updates = values["updates"]
+        self._reader.load(values["reader"])
+        self._history.load(values["history"])
+        self._references, self._lowered = values["references"], values["lowered"]
+        self._reckoned = values["reckoned"]

@@ -23,10 +23,8 @@ class Settings:
     Sources: "Table 3" and "section" are of the paper; the rest is a stated principle.
 
     ``policy``
-        ``eerl`` and ``paper`` search and lock; ``fixed`` holds given clocks; ``governor`` only measures.
-    ``bayesian``
-        Policy ``eerl`` decides by its own model in the synchronous modes instead of the paper's search. Off until
-        the report's estimate has been shown to be right for its short governor blocks on the real chain.
+        ``eerl`` learns one model of time and power and decides by one rule over the whole run; ``paper`` searches and
+        locks as the paper does; ``fixed`` holds given clocks; ``governor`` only measures.
     ``max_throughput_loss``
         Allowed loss as a fraction of governor throughput (Table 3: 2 %). 0 takes free savings only.
     ``idle_mhz``
@@ -92,7 +90,6 @@ class Settings:
     """
 
     policy: str = "eerl"
-    bayesian: bool = False
     max_throughput_loss: float = 0.02
     idle_mhz: int | None = 345
     warmup_updates: int = 1
@@ -129,8 +126,6 @@ class Settings:
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise SettingsError(f"policy must be one of {', '.join(POLICIES)}, not {self.policy!r}")
-        if not isinstance(self.bayesian, bool):
-            raise SettingsError(f"bayesian must be true or false, not {self.bayesian!r}")
         for name in ("max_throughput_loss", "min_gain", "feedback_large_loss"):
             self._number(name, low=0.0, high=1.0, below_high=True)
         self._number("start_fraction", low=0.1, high=1.0, below_high=True)

@@ -124,6 +124,8 @@ class Reason(Enum):
     COVERAGE = "coverage"
     #: The lock does not behave as the reference says it can: the governor may have changed.
     DRIFT = "drift"
+    #: Training has had older, fewer or worse responses to learn from under these clocks (asynchronous updates).
+    LEARNING = "learning"
     #: The reference is old.
     REFERENCE_AGE = "reference_age"
     #: No tested setting keeps the throughput and saves energy.

@@ -18,6 +18,9 @@ TRAINING_PHASES = ("critic", "logprob", "training")
 VISITING_PHASES = ("checkpoint", "validation")
 
 
+#: The valid tokens of the update before, among an update's counts: in-flight, what was generated while those were
+#: trained on is not waited for (appendix E).
+BEFORE = "before"
 #: Seconds or joules below this (a thousandth) are not a measurement of anything an update does.
 LEAST = 1e-3
 #: An arrival may pass the update's end, and a busy share its whole, by this much: samples have edges.
@@ -112,12 +115,22 @@ def visitors(record: UpdateRecord) -> tuple[float, float]:
     return sum(seconds for seconds, _ in present), sum(joules or 0.0 for _, joules in present)
 
 
-def counts_of(record: UpdateRecord) -> dict[str, float]:
-    """The known token counts: ``generated`` (G), ``longest`` (L), ``valid`` (N), ``longest_consumed``."""
+def valid_before(record: UpdateRecord, previous: UpdateRecord | None) -> int | None:
+    """The valid tokens of the update before this one; None unless it is ``previous``."""
+    follows = previous is not None and previous.update == record.update - 1
+    return previous.valid_tokens or None if previous is not None and follows else None
+
+
+def counts_of(record: UpdateRecord, before: int | None = None) -> dict[str, float]:
+    """The known token counts: ``generated`` (G), ``longest`` (L), ``valid`` (N), ``longest_consumed``.
+
+    ``before`` are the valid tokens of the update before, where they are known.
+    """
     longest = record.longest_generated_tokens
     if longest is None:
         longest = record.longest_consumed_tokens
     known = {
+        BEFORE: before,
         "generated": record.generated_tokens,
         "longest": longest,
         "valid": record.valid_tokens,
@@ -181,8 +194,11 @@ def busy_of(record: UpdateRecord) -> tuple[float, float] | None:
     return shares[0], shares[1]
 
 
-def observe_work(record: UpdateRecord) -> Observation:
-    """The update's own work. Only for a record for which :func:`unusable_reason` is None."""
+def observe_work(record: UpdateRecord, before: int | None = None) -> Observation:
+    """The update's own work. Only for a record for which :func:`unusable_reason` is None.
+
+    ``before`` are the valid tokens of the update before, where they are known.
+    """
     assert record.elapsed_s is not None, "an unusable record has no work to observe"
     totals = phase_totals(record)
     visit_s, visit_j = visitors(record)
@@ -198,12 +214,13 @@ def observe_work(record: UpdateRecord) -> Observation:
         for name, (seconds, joules) in totals.items()
         if name not in VISITING_PHASES
     }
+    counts = counts_of(record, before)
     generation, training = record.pools.get("generation"), record.pools.get("training")
     return Observation(
         elapsed_s=float(record.elapsed_s) - visit_s,
         energy_j=energy_j,
         phases=own,
-        counts=counts_of(record),
+        counts=counts,
         generation_achieved_mhz=generation.achieved_mhz if generation else None,
         training_achieved_mhz=training.achieved_mhz if training else None,
         arrivals_s=arrivals_of(record),

@@ -116,7 +116,6 @@ def _settings(world: World, policy: str, max_loss: float) -> Settings:
     fixed = [round(fraction * world.top_mhz) for fraction in FIXED_FRACTIONS]
     return Settings(
         policy=policy,
-        bayesian=policy == "eerl",
         max_throughput_loss=max_loss,
         fixed_generation_mhz=fixed[0],
         fixed_training_mhz=fixed[1],

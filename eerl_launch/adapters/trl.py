@@ -20,13 +20,14 @@ ours could hang a trainer. Valid training tokens are counted once per rollout, h
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from types import ModuleType
 from typing import Any
 
 from .. import mark
 from . import gpus
 from .base import Adapter
+from .lengths import Gathers, Lengths
 
 adapter = Adapter("trl")
 
@@ -84,54 +85,6 @@ class Cycle:
         mark.end("training", self.number)
         rewards = getattr(trainer, "_metrics", {}).get("train", {}).get("reward")
         mark.update(self.number, **self.counts, reward=rewards[-1] if rewards else None)
-
-
-class Lengths:
-    """The responses of a rollout, over all ranks: generated tokens of each, and which the loss leaves out."""
-
-    def __init__(self, own: int, lengths: list[int], left_out: list[bool]) -> None:
-        self.own = own
-        self._taken = [0 if out else n for n, out in zip(lengths, left_out, strict=True)]
-
-    def valid(self, rank: int | None = None) -> int:
-        """Tokens that the loss takes, over all ranks or of one."""
-        taken = self._taken if rank is None else self._taken[rank * self.own : (rank + 1) * self.own]
-        return sum(taken)
-
-
-class Gathers:
-    """While it is entered, keeps what ``accelerator.gather`` got and gave."""
-
-    def __init__(self, accelerator: Any) -> None:
-        self._accelerator = accelerator
-        self.seen: list[tuple[Any, Any]] = []
-
-    def __enter__(self) -> Gathers:
-        gather = self._accelerator.gather
-        self._before = vars(self._accelerator).get("gather")
-
-        def seen_gather(*args: Any, **kwargs: Any) -> Any:
-            result = gather(*args, **kwargs)
-            if args:
-                self.seen.append((args[0], result))
-            return result
-
-        self._accelerator.gather = seen_gather
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._before is None:
-            vars(self._accelerator).pop("gather", None)
-        else:  # somebody else had put something there
-            self._accelerator.gather = self._before
-
-    def of(self, own: Sequence[int], kind: str) -> list[Any] | None:
-        """What all ranks gave where this one gave ``own``, in a tensor of that kind of number; the last such."""
-        for given, result in reversed(self.seen):
-            fits = getattr(given, "ndim", 0) == 1 and kind in str(given.dtype) and len(given) == len(own)
-            if fits and (kind == "bool" or given.tolist() == list(own)):
-                return list(result.tolist())
-        return None
 
 
 _cycles: weakref.WeakKeyDictionary[Any, Cycle] = weakref.WeakKeyDictionary()
@@ -224,16 +177,17 @@ def generation(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
         # Of responses with tool calls the model generated only what their mask says; tools wrote the rest.
         masks = result[2] if isinstance(result[2], list) else None
         own = [len(ids) for ids in result[1]] if masks is None else [sum(mask) for mask in masks]
-        lengths, truncated = gathers.of(own, "int"), gathers.of(own, "bool")
-        if trainer.accelerator.num_processes == 1:
-            lengths = own
-        if lengths is None:
-            adapter.say("the ranks' response lengths are not gathered as they were; token counts are unknown")
-            return
-        masked = getattr(trainer, "mask_truncated_completions", False)
-        left_out = truncated if masked else [False] * len(lengths)
-        if left_out is not None and len(left_out) == len(lengths):
-            cycle.lengths = Lengths(len(own), lengths, left_out)
+        lengths = own
+        if trainer.accelerator.num_processes > 1:
+            gathered = gathers.of(own, "int")
+            if gathered is None:
+                adapter.say("response lengths are not gathered as they were; token counts are unknown")
+                return
+            lengths = gathered
+            masked = getattr(trainer, "mask_truncated_completions", False)
+            left_out = gathers.of(own, "bool") if masked else [False] * len(lengths)
+            if left_out is not None and len(left_out) == len(lengths):
+                cycle.lengths = Lengths(len(own), lengths, left_out)
         cycle.counts = {
             "generated_tokens": sum(lengths),
             "longest_response_tokens": max(lengths, default=0),

@@ -16,25 +16,22 @@ carries the version of the weights it was begun under: policy age is how many ve
 from __future__ import annotations
 
 import queue
-import threading
-import time
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 from .. import mark
 from . import gpus
 from .base import Adapter
+from .generated import Generated
 from .trl import Watching, listen
 
 adapter = Adapter("trl")
 
 #: Samples whose version is remembered until they are trained on; more than any queue of them holds.
 _MAX_SAMPLES = 65536
-#: Ends of generation of a worker that puts samples one by one are this far apart, in seconds.
-_FLUSH_S = 0.2
 
 
 @adapter.on("trl.experimental.async_grpo.async_grpo_trainer")
@@ -56,45 +53,6 @@ def worker_module(module: ModuleType) -> None:
     worker = getattr(module, "_AsyncRolloutLoop", None) or module.AsyncRolloutWorker
     adapter.hook(worker, "_run_loops", worker_runs, costs="generation")
     adapter.hook(worker, "_score_group", group_scored, costs="generated tokens")
-
-
-class Generated:
-    """What was generated since the last end of generation; generation itself never stops."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._tokens = self._longest = 0
-        self._told_at_s = 0.0
-        self._running = False
-
-    def begin(self) -> None:
-        """The worker has begun."""
-        with self._lock:
-            if not self._running:
-                self._running, self._told_at_s = True, time.monotonic()
-                mark.begin("generation")
-
-    def add(self, samples: Iterable[Any], *, at_once: bool) -> None:
-        """Samples that are there for the trainer to take."""
-        lengths = [_trained(sample) for sample in samples]
-        with self._lock:
-            self._tokens += sum(lengths)
-            self._longest = max(self._longest, *lengths, 0)
-            due = at_once or time.monotonic() - self._told_at_s >= _FLUSH_S
-        if due:
-            self.tell()
-
-    def tell(self, *, over: bool = False) -> None:
-        """An end of generation with what there is, and a begin unless it is ``over``."""
-        with self._lock:
-            if self._running and (self._tokens or over):
-                counts = {"generated_tokens": self._tokens, "longest_response_tokens": self._longest}
-                mark.end("generation", **counts)
-                self._tokens = self._longest = 0
-                self._told_at_s = time.monotonic()
-                self._running = not over
-                if self._running:
-                    mark.begin("generation")
 
 
 class Step:
@@ -276,7 +234,7 @@ def group_scored(*args: Any, **kwargs: Any) -> Watching:
     if not adapter.speaks_for_its_parent():
         return
     samples = yield
-    _generated.add(samples, at_once=True)
+    _generated.add([_trained(sample) for sample in samples], at_once=True)
 
 
 def worker_starts(*args: Any, **kwargs: Any) -> Watching:
@@ -294,4 +252,4 @@ def worker_stops(*args: Any, **kwargs: Any) -> Watching:
 def put(sample: Any, *args: Any, **kwargs: Any) -> Watching:
     """It hands over a sample."""
     yield
-    _generated.add([sample], at_once=False)
+    _generated.add([_trained(sample)], at_once=False)

@@ -25,7 +25,10 @@ class GpuInfo:
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """One reading; ``t_ns`` is CLOCK_MONOTONIC of this node, what is unknown is None."""
+    """One reading; ``t_ns`` is CLOCK_MONOTONIC of this node, what is unknown is None.
+
+    ``power_mw`` is of the GPU alone, also where the energy counter is of a whole module.
+    """
 
     t_ns: int
     energy_mj: int | None = None
@@ -34,6 +37,9 @@ class GpuSample:
     util_pct: int | None = None
     reasons: int | None = None
     error_code: int | None = None  # nvmlReturn_t when the GPU could not be read at all
+    limit_mw: int | None = (
+        None  # enforced power limit (nvmlDeviceGetEnforcedPowerLimit), at most a second old
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ _SAMPLE_KEYS = {
     "util_pct": "util_pct",
     "reasons": "reasons",
     "err": "error_code",
+    "limit_mw": "limit_mw",
+    "t_ns": "t_ns",  # a GPU that was read later than the others has its own
 }
 
 
@@ -118,6 +120,14 @@ def _clocks(text: str) -> tuple[int, ...]:
     return tuple(sorted(int(mhz) for mhz in text.split(",") if mhz))
 
 
+def _not_opened(text: str) -> list[str]:
+    """Remarks on GPUs of the job that the broker could not open: ``<Slurm's number>:<code>,…``."""
+    pairs = [entry.partition(":") for entry in text.split(",") if entry]
+    return [
+        f"the job's GPU {number} (Slurm's number) cannot be opened (code {code})" for number, _, code in pairs
+    ]
+
+
 def _failures(reply: str, uuids: Sequence[str]) -> list[GpuFailure]:
     """``err <code> <uuid> <text>`` entries, separated by ``;`` when several GPUs failed."""
     if reply.split(" ", 1)[0] == "ok":
@@ -146,7 +156,7 @@ def _samples(reply: str) -> dict[str, GpuSample]:
         values = {
             name: int(value, 0) for key, value in _fields(rest).items() if (name := _SAMPLE_KEYS.get(key))
         }
-        samples[uuid] = GpuSample(t_ns, **values)
+        samples[uuid] = GpuSample(**{"t_ns": t_ns} | values)
     return samples
 
 
@@ -170,6 +180,7 @@ class BrokerSource:
         self.backend_reason = unquote(fields.get("reason", "")).replace("_", " ")
         self.driver = fields.get("driver")
         self.lease_s = float(fields.get("lease_s", "10"))
+        self.notes = _not_opened(fields.get("missing", ""))
         clocks = _clocks(fields.get("clocks", ""))
         uuids = [uuid for uuid in fields.get("gpus", "").split(",") if uuid]
         names = fields.get("names", "").split(",")

@@ -19,6 +19,8 @@ RESET_REQUIRED, DEPRECATED, UNKNOWN = 16, 26, 999
 _UNSUPPORTED = (NOT_SUPPORTED, FUNCTION_NOT_FOUND, DEPRECATED)
 #: Polling too fast makes drivers answer NOT_SUPPORTED now and then, so one refusal does not switch a query off.
 _REFUSALS = 3
+#: The enforced power limit changes by an operator's hand: it is read once a second, not with every sample.
+_LIMIT_PERIOD_NS = 1_000_000_000
 
 
 class Reader:
@@ -29,6 +31,8 @@ class Reader:
         self._handle = handle
         self._refusals: dict[str, int] = {}
         self._answered: set[str] = set()
+        self._limit_mw: int | None = None
+        self._limit_due_ns = 0
         self._orders: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[GpuSample] = queue.SimpleQueue()
         self._waiting = False
@@ -99,6 +103,13 @@ class Reader:
             power = self._ask("power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
         return power or None
 
+    def _enforced_limit_mw(self, now_ns: int) -> int | None:
+        if now_ns >= self._limit_due_ns:
+            self._limit_due_ns = now_ns + _LIMIT_PERIOD_NS
+            nvml, handle = self._nvml, self._handle
+            self._limit_mw = self._ask("limit", lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+        return self._limit_mw
+
     def _event_reasons(self) -> int | None:
         nvml, handle = self._nvml, self._handle
         reasons = self._ask("reasons", lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
@@ -119,6 +130,7 @@ class Reader:
                 power_mw=self._power_mw(),
                 util_pct=self._ask("load", lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
                 reasons=self._event_reasons(),
+                limit_mw=self._enforced_limit_mw(before_ns),
             )
         except nvml.NVMLError as error:
             return GpuSample(before_ns, error_code=int(getattr(error, "value", UNKNOWN)))

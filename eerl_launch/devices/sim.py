@@ -14,13 +14,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eerl_launch.devices.base import DeviceError, GpuFailure, GpuInfo, GpuSample
 from eerl_launch.devices.sim_model import IDLE, MODELS, Model
 
-_RECORD = struct.Struct("<q6d6i")
+_RECORD = struct.Struct("<q7d6i")
 _SPEC_NAME = "sim.json"
 #: Chips of one model differ; each simulated GPU draws up to this share more or less than its model.
 _SPREAD = 0.02
@@ -74,6 +74,7 @@ class SimGpu:
     power_w: float = 0.0
     speed: float = 1.0
     factor: float = 1.0
+    limit_w: float = 0.0  # enforced power limit; 0: the model's own
     kind: int = IDLE
     locked_mhz: int = 0  # 0: not locked
     achieved_mhz: int = 0
@@ -95,6 +96,8 @@ class SimGpu:
 
     def settle(self, model: Model) -> None:
         """Follow a change of lock or load; the GPU must have been advanced to now."""
+        if self.limit_w:
+            model = replace(model, power_limit_w=self.limit_w)
         lowest, highest = model.supported_mhz[0], model.max_mhz
         ceiling_mhz = self.locked_mhz or highest
         if self.kind == IDLE and not self.context:
@@ -225,6 +228,7 @@ class SimSource:
                     power_mw=round(gpu.power_w * 1000),
                     util_pct=0 if gpu.kind == IDLE else max(1, round(100 * gpu.load)),
                     reasons=gpu.reasons,
+                    limit_mw=round(1000 * (gpu.limit_w or self._node.model.power_limit_w)),
                 )
                 for info, gpu in zip(self._infos, gpus, strict=True)
             }

@@ -106,7 +106,7 @@ def _result(estimate: Estimate) -> dict[str, Any]:
     return {
         "estimate": estimate.reason is None,
         "no_estimate_reason": estimate.reason,
-        "reference": "governor model fitted in hindsight on the governor updates of this run, at equal work",
+        "reference": "what the governor would have taken for the same work, by this run's own updates in hindsight",
         "governor_updates_used": estimate.references,
         "updates_compared": estimate.compared,
         "updates_left_out": dict(estimate.left_out),

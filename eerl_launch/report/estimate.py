@@ -1,31 +1,30 @@
 """What the lowered clocks saved against what the governor would have done with the same work.
 
-The counterfactual (paper, section 5.1 and appendix E): a governor model, equation 2, fitted in hindsight on
-every usable governor update of this run, predicts each update that ran under lowered clocks; the prediction is
-scaled by measured over predicted of the governor updates themselves (the governor ratio of appendix E, which
-removes the bias of a fit on logarithms). An update that ran under the governor is its own counterfactual, and so
-is a straggler that took longer than its work and its clocks can explain: nothing is claimed for it.
-Ratios are of sums, over every update with known time, energy and counts: trials that failed, confirmation and
-switches are in (table 4); before and after the first lock stand beside it (table 5).
+The counterfactual is that of :mod:`eerl_controller.hindsight`: what every setting did to seconds and watts is
+smoothed out of all updates of this run, settled governor updates being the reference before and after; an update
+under lowered clocks would have taken the governor its measured seconds and joules, divided by that. An update that
+ran under the governor is its own counterfactual. Of a straggler, the part beyond what work and clocks explain
+stands on both sides. Ratios are of sums, over every update with known time, energy and counts: trials that failed,
+confirmation and switches are in (table 4); before and after the first lock stand beside it (table 5).
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eerl_launch.report.intervals import Interval, make_interval
-from eerl_launch.report.rows import Run
-from eerl_launch.report.works import Work, comparable, has_counts, may_be_reference, without_stragglers
+from eerl_launch.report.intervals import Interval, add_spread, make_interval
+from eerl_launch.report.rows import Run, UpdateRow
+from eerl_launch.report.works import Work, comparable, read_record
 
 if TYPE_CHECKING:
-    from eerl_controller import GovernorModel
-
-#: Equation 2 has three coefficients for generation; fewer than eight references leave too little to tell noise
-#: from work, and the report then claims nothing.
-MIN_REFERENCES = 8
+    from eerl_controller import ExecutionMode
+    from eerl_controller.clocks import Pair
+    from eerl_controller.hindsight.history import History
+    from eerl_controller.hindsight.reckoning import Reckoning
 
 
 @dataclass(slots=True)
@@ -48,42 +47,38 @@ class Estimate:
 
 
 def estimate_saving(run: Run) -> Estimate:
-    """The saving of the run against its governor model; ``Estimate.reason`` says why there is none."""
+    """The saving of the run against its governor; ``Estimate.reason`` says why there is none."""
     reason = _no_question(run)
     if reason is not None:
         return Estimate(reason=reason)
-    from eerl_controller import ExecutionMode, GovernorModel
+    from eerl_controller import ExecutionMode
+    from eerl_controller.hindsight.reckoning import Reckoning
+    from eerl_controller.saving import MIN_REFERENCES
 
     known = {mode.value: mode for mode in ExecutionMode}
     mode = known.get(run.mode or "", ExecutionMode.COLOCATED_SYNC)
     result = Estimate()
     works, result.left_out = comparable(run)
-    references = [work for work in works if may_be_reference(work.row)]
-    result.references = len(references)
     if all(work.row.governor is True for work in works):
         result.reason = "no update under lowered clocks has time, energy and token counts" + _why(result)
         return result
-    model = GovernorModel.fit([work.record for work in references], mode)
-    if model is not None:
-        works = _predict(works, model, run, result)
-        references = without_stragglers([work for work in works if may_be_reference(work.row)])
-        result.references = len(references)
-    if model is None or len(references) < MIN_REFERENCES:
+    history = _read(run, works, mode)
+    references = [work for work in works if work.reference]
+    result.references = len(references)
+    if len(references) < MIN_REFERENCES:
         result.reason = (
             f"too few usable governor updates to compare with: {len(references)}, {MIN_REFERENCES} are needed"
             + _why(result)
         )
         return result
-    for work in references:
-        work.reference = True
     result.reference_indices = frozenset(work.row.index for work in references)
-    _scale(works, references, result)
-    _sum_up(works, run, result)
-    parts = _parts(works, run)
-    result.intervals = {name: make_interval(name, part) for name, part in parts.items() if part}
-    from eerl_launch.report.spread import add_spread
-
-    add_spread(result.intervals, parts, mode)
+    reckoning = Reckoning(history.entries, mode, _top_mhz(run))
+    _predict(works, history, reckoning, result)
+    _cover(works, references, mode, result)
+    _sum_up(works, result)
+    parts = {name: part for name, part in _parts(works, run).items() if part}
+    result.intervals = {name: make_interval(name, part) for name, part in parts.items()}
+    add_spread(result.intervals, parts, reckoning)
     return result
 
 
@@ -104,44 +99,76 @@ def _why(result: Estimate) -> str:
     return f" (left out: {', '.join(parts)})" if parts else ""
 
 
-def _predict(works: Sequence[Work], model: GovernorModel, run: Run, result: Estimate) -> list[Work]:
-    """The updates with the governor's time and energy; those that the model cannot predict are left out."""
-    kept = []
-    for work in works:
-        found = model.predict(work.record) if has_counts(work.row) else None
-        if found is not None and found.energy_j is not None and found.elapsed_s > 0 and found.energy_j > 0:
-            work.governor_elapsed_s, work.governor_energy_j = found.elapsed_s, found.energy_j
-            if work.row.governor is not True:
-                result.outside_coverage += not found.inside_coverage
-                work.neutral = model.slower_than_clocks_explain(work.record, _slowdown(work, run))
-        elif work.row.governor is True:
-            # Its own counterfactual: it needs no prediction to count in the totals.
-            work.governor_elapsed_s, work.governor_energy_j = work.elapsed_s, work.energy_j
-        else:
-            result.left_out["that the governor model cannot predict"] += 1
+def _read(run: Run, works: Sequence[Work], mode: ExecutionMode) -> History:
+    """Every update as hindsight sees it, in order; works learn which entry is theirs."""
+    from eerl_controller.hindsight.entries import Reader
+    from eerl_controller.hindsight.history import History
+
+    reader, history = Reader(mode), History()
+    by_row = {id(work.row): work for work in works}
+    for row in run.updates:
+        work = by_row.get(id(row))
+        record = work.record if work else read_record(row.record)
+        entry = reader.read(record, _pair(run, row)) if record is not None else None
+        if entry is None:
             continue
-        kept.append(work)
-    return kept
+        if work is not None:
+            work.place = history.taken
+            work.reference = entry.evidence and entry.pair.is_governor
+        history.add(entry)
+    return history
 
 
-def _slowdown(work: Work, run: Run) -> float:
-    """The governor's clock over the lowest that was asked for: no work is slowed by more than that."""
+def _pair(run: Run, row: UpdateRow) -> Pair | None:
+    from eerl_controller.clocks import GOVERNOR, Pair
+
+    plan = None if row.plan_id is None else run.plans.get(row.plan_id)
+    if plan is None:
+        return GOVERNOR if row.governor is True else None
+    clocks = (plan.generation_mhz, plan.training_mhz, plan.idle_mhz)
+    return Pair(*(None if mhz is None else round(mhz) for mhz in clocks))
+
+
+def _top_mhz(run: Run) -> float:
+    """The governor's clock under load; where that is not known, the highest that was asked for."""
     grid = run.controller.get("grid")
-    governor_mhz = grid.get("governor_mhz") if isinstance(grid, dict) else None
-    asked = [mhz for mhz in (work.row.generation_mhz, work.row.training_mhz) if mhz]
-    if not asked or not isinstance(governor_mhz, (int, float)):
-        return 1.0
-    return max(1.0, governor_mhz / min(asked))
+    governor_mhz = grid.get("governor_mhz") if isinstance(grid, Mapping) else None
+    if isinstance(governor_mhz, (int, float)) and governor_mhz > 0:
+        return float(governor_mhz)
+    asked = [mhz for row in run.updates for mhz in (row.generation_mhz, row.training_mhz) if mhz]
+    return max(asked, default=1.0)
 
 
-def _scale(works: Sequence[Work], references: Sequence[Work], result: Estimate) -> None:
-    """Scale every prediction by the governor ratio: measured over predicted of the references."""
-    ratio_s = sum(work.elapsed_s for work in references) / sum(work.governor_elapsed_s for work in references)
-    ratio_j = sum(work.energy_j for work in references) / sum(work.governor_energy_j for work in references)
+def _predict(works: Sequence[Work], history: History, reckoning: Reckoning, result: Estimate) -> None:
+    """Give every update the governor's seconds and joules, and the number of its entry."""
+    from eerl_controller.hindsight.history import members
+
+    first = history.taken - sum(entry.updates for entry in history.entries)
+    at = {first + place: i for i, places in enumerate(members(history.entries)) for place in places}
     for work in works:
-        work.governor_elapsed_s *= ratio_s
-        work.governor_energy_j *= ratio_j
+        i = at.get(work.place)
+        work.governor_elapsed_s, work.governor_energy_j = work.elapsed_s, work.energy_j
+        if i is not None:
+            work.entry = i
+            # An entry may stand for several updates: what is said of it holds for each of them.
+            entry = reckoning.entries[i]
+            work.governor_elapsed_s *= float(reckoning.governor_s[i]) / entry.elapsed_s
+            if entry.energy_j is not None and math.isfinite(reckoning.governor_j[i]):
+                work.governor_energy_j *= float(reckoning.governor_j[i]) / entry.energy_j
+            if work.row.governor is not True:
+                work.excess_s, work.excess_j = float(reckoning.excess_s[i]), float(reckoning.excess_j[i])
         result.predictions[work.row.index] = (work.governor_elapsed_s, work.governor_energy_j)
+
+
+def _cover(works: Sequence[Work], references: Sequence[Work], mode: ExecutionMode, result: Estimate) -> None:
+    """Count lowered updates whose work lies outside what the governor was seen doing."""
+    from eerl_controller import GovernorModel
+    from eerl_controller.work import counts_of
+
+    model = GovernorModel.fit([work.record for work in references], mode)
+    if model is not None:
+        lowered = [work for work in works if work.row.governor is not True]
+        result.outside_coverage = sum(not model.covers(counts_of(work.record)) for work in lowered)
 
 
 def _parts(works: Sequence[Work], run: Run) -> dict[str, list[Work]]:
@@ -153,11 +180,10 @@ def _parts(works: Sequence[Work], run: Run) -> dict[str, list[Work]]:
     return parts
 
 
-def _sum_up(works: Sequence[Work], run: Run, result: Estimate) -> None:
-    lowered = [work for work in works if work.row.governor is not True]
+def _sum_up(works: Sequence[Work], result: Estimate) -> None:
     result.compared = len(works)
-    result.lowered = len(lowered)
-    result.stragglers = sum(work.neutral for work in lowered)
+    result.lowered = sum(work.row.governor is not True for work in works)
+    result.stragglers = sum(work.excess_s > 0.0 for work in works)
     if result.stragglers:
         with_all = make_interval("whole", works, all_claimed=True)
         result.saving_with_stragglers_percent = with_all.saving_percent

@@ -64,6 +64,7 @@ def _gpu(gpu: GpuRow, time_s: float, requested_mhz: float | None) -> dict[str, A
         "coverage_fraction": gpu.coverage,
         "energy_method": None if energy_j is None else ("power samples" if gpu.estimated else "counter"),
         "energy_scope": gpu.scope,
+        "gpu_only_power_w": gpu.sampled_power_w if gpu.scope != "gpu" else None,
         "mig": gpu.mig,
         "phase_energy_j": dict(gpu.phase_energy_j),
         "subphase_energy_j": dict(gpu.subphase_energy_j),

@@ -196,7 +196,9 @@ def _compared(
         )
     caption = "Each dot is an update without its validation and checkpoint. "
     caption += (
-        "The line is the governor model at the same work. " if known else "There is no governor prediction. "
+        "The line is what the governor would have had with the same work. "
+        if known
+        else "There is no governor prediction. "
     )
     if chart.outside:
         caption += f"Values beyond the axis are drawn on its edge ({chart.outside} here)."

@@ -27,6 +27,7 @@ class PhaseRow:
     energy_j: float | None = None
     gpus_energy_j: float | None = None
     energy_reason: str | None = None
+    energy_error_j: float | None = None
     requested_mhz: float | None = None
     achieved_mhz: float | None = None
     busy_fraction: float | None = None
@@ -56,6 +57,7 @@ class UpdateRow:
     generated_tokens: float | None = None
     valid_tokens: float | None = None
     longest_response_tokens: float | None = None
+    responses: float | None = None
     reward: float | None = None
     online_governor_elapsed_s: float | None = None
     online_governor_energy_j: float | None = None
@@ -75,7 +77,10 @@ class UpdateRow:
 
 @dataclass(slots=True)
 class GpuRow:
-    """One GPU of the job, by UUID; ``phase_energy_j`` over exclusive phases, ``updates_energy_j`` over updates."""
+    """One GPU of the job, by UUID; ``phase_energy_j`` over exclusive phases, ``updates_energy_j`` over updates.
+
+    ``sampled_power_w``: what the GPU alone drew, by its power samples, where the counter may cover a module.
+    """
 
     uuid: str
     node: str | None = None
@@ -95,6 +100,7 @@ class GpuRow:
     busy_known_s: float = 0.0
     notes: list[str] = field(default_factory=list)
     estimated: bool = False
+    sampled_power_w: float | None = None
 
 
 @dataclass(slots=True)

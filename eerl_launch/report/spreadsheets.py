@@ -59,6 +59,7 @@ PHASE_COLUMNS = (
     "achieved_mhz",
     "idle_fraction",
     "capped_fraction",
+    "energy_error_j",
     "energy_reason",
 )
 
@@ -78,6 +79,7 @@ GPU_COLUMNS = (
     "coverage_fraction",
     "energy_method",
     "energy_scope",
+    "gpu_only_power_w",
     "mig",
     "notes",
     "unattributed_energy_j",
@@ -146,6 +148,7 @@ def phases_csv(report: Report) -> str:
                 row.achieved_mhz,
                 None if row.busy_fraction is None else 1.0 - row.busy_fraction,
                 row.capped_fraction,
+                row.energy_error_j,
                 row.energy_reason,
             )
             for row in report.run.phases

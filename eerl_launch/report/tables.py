@@ -200,6 +200,7 @@ class _Reader:
             elapsed_s=number(event.get("elapsed_s")),
             energy_j=number(event.get("energy_j")),
             energy_reason=text(event.get("energy_reason")),
+            energy_error_j=number(event.get("energy_error_j")),
             requested_mhz=number(event.get("requested_mhz")),
             achieved_mhz=number(event.get("achieved_mhz")),
             busy_fraction=number(event.get("busy_fraction")),
@@ -268,6 +269,7 @@ class _Reader:
             longest_response_tokens=number(record.get("longest_consumed_tokens"))
             if longest is None
             else longest,
+            responses=number(event.get("responses")),
             reward=number(record.get("reward")),
             online_governor_elapsed_s=number(governor.get("elapsed_s")),
             online_governor_energy_j=number(governor.get("energy_j")),
@@ -309,7 +311,13 @@ class _Reader:
                 [self._gpu(uuid)] if uuid else [g for g in run.gpus.values() if node in (None, g.node)]
             ):
                 gpu.estimated = True
-        if uuid is not None and kind in ("gpu_lost", "counter_restart", "not_honoured", "sample_gap"):
+        if uuid is not None and kind in (
+            "gpu_lost",
+            "counter_restart",
+            "not_honoured",
+            "sample_gap",
+            "power_limit_changed",
+        ):
             gpu = self._gpu(uuid)
             note = kind.replace("_", " ") + ("" if row.t_s is None else f" at {row.t_s:.0f} s")
             if len(gpu.notes) < 5:
@@ -317,6 +325,9 @@ class _Reader:
 
     def _end(self, event: Event) -> None:
         self.run.end = dict(event)
+        for uuid, watts in table(event.get("gpu_power_w")).items():
+            if uuid in self.run.gpus:
+                self.run.gpus[uuid].sampled_power_w = number(watts)
         self._cumulative(event)
 
 

@@ -122,6 +122,9 @@ def _phase(name: str, exclusive: bool, rows: Sequence[PhaseRow]) -> dict[str, An
         "runs": len(rows),
         "runs_without_end": sum(not row.complete for row in rows),
         "runs_without_energy": len(rows) - len(with_energy),
+        "energy_error_j": known_sum(row.energy_error_j for row in with_energy)
+        if all(row.energy_error_j is not None for row in with_energy)
+        else None,
         "energy_reason": next((row.energy_reason for row in rows if row.energy_reason), None),
         "mean_power_w": ratio(energy_j, measured_s),
         **_clocks(rows),
@@ -152,6 +155,7 @@ def _plain(name: str, exclusive: bool, time_s: float | None, energy_j: float | N
         "elapsed_s": time_s,
         "energy_j": energy_j,
         "energy_kwh": kwh(energy_j),
+        "energy_error_j": None,
         "energy_reason": None,
         "mean_power_w": ratio(energy_j, time_s),
         "requested_mhz": None,

@@ -7,10 +7,14 @@ from typing import Any
 from eerl_launch.report.checks import NAMED
 from eerl_launch.report.estimate import Estimate
 from eerl_launch.report.rows import Run
-from eerl_launch.report.totals import allocation
+from eerl_launch.report.totals import allocation, elapsed_s
 
 #: A GPU seen for less than this share of the run makes the total a partial one.
 FULL_COVERAGE = 0.99
+#: A counter this much above its GPU's own power counts more than the GPU; power samples are good to a few percent.
+_MORE_THAN_GPU = 1.1
+_SAME_SCOPE = "they seem to count the GPUs only"
+_WIDER_SCOPE = "the rest is of the modules' other parts, such as CPU and memory"
 
 
 def incomplete_reason(run: Run) -> str | None:
@@ -53,7 +57,7 @@ def trust(run: Run, problems: list[dict[str, Any]], estimate: Estimate) -> list[
         found.append(("bad", f"Incomplete: {reason}."))
     found += _seen(run, total)
     found += _method(run)
-    found += _scopes(total["energy_scopes"])
+    found += _scopes(run, total["energy_scopes"])
     wrong = [check for check in problems if not check["ok"]]
     if wrong:
         found += [("bad", f"Sums do not agree: {check['check']} ({check['seen']}).") for check in wrong]
@@ -138,7 +142,7 @@ def _method(run: Run) -> list[tuple[str, str]]:
     return found
 
 
-def _scopes(scopes: list[str]) -> list[tuple[str, str]]:
+def _scopes(run: Run, scopes: list[str]) -> list[tuple[str, str]]:
     known = [scope for scope in scopes if scope != "unknown"]
     found: list[tuple[str, str]] = []
     if len(known) > 1:
@@ -156,7 +160,28 @@ def _scopes(scopes: list[str]) -> list[tuple[str, str]]:
         found.append(
             ("note", "For some GPUs it is not known whether energy is of the GPU or of a whole module.")
         )
+    beside = _beside_gpus(run)
+    if beside is not None:
+        found.append(("note", beside))
     return found
+
+
+def _beside_gpus(run: Run) -> str | None:
+    """What counters that may cover whole modules say beside the power samples of the GPUs alone."""
+    counted_w = alone_w = 0.0
+    for gpu in run.gpus.values():
+        measured_s = (gpu.coverage or 0.0) * elapsed_s(run)
+        if gpu.scope == "gpu" or gpu.estimated or gpu.energy_j is None or not measured_s:
+            continue
+        if gpu.sampled_power_w is not None:
+            counted_w += gpu.energy_j / measured_s
+            alone_w += gpu.sampled_power_w
+    if alone_w <= 0:
+        return None
+    return (
+        f"Beside these counters' {counted_w:,.0f} W on average, the power samples of the GPUs alone say "
+        f"{alone_w:,.0f} W: {_SAME_SCOPE if counted_w < _MORE_THAN_GPU * alone_w else _WIDER_SCOPE}."
+    )
 
 
 def _model(estimate: Estimate) -> list[tuple[str, str]]:
@@ -168,13 +193,11 @@ def _model(estimate: Estimate) -> list[tuple[str, str]]:
         return [
             (
                 "note",
-                f"For {outside} of {lowered} lowered updates the governor model extrapolates: their work lies "
-                f"outside the range of the {estimate.references} governor updates it is fitted on.",
+                f"For {outside} of {lowered} lowered updates the comparison extrapolates: their work lies "
+                f"outside the range of the {estimate.references} governor updates that are the reference.",
             )
         ]
-    return [
-        ("good", f"The governor model rests on {estimate.references} governor updates with similar work.")
-    ]
+    return [("good", f"The comparison rests on {estimate.references} governor updates with similar work.")]
 
 
 def _open_phases(run: Run) -> list[tuple[str, str]]:

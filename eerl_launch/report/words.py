@@ -99,7 +99,8 @@ def clocks(entry: dict[str, Any]) -> str:
 def basis(result: dict[str, Any]) -> str:
     """What the result rests on, in one paragraph."""
     words = (
-        f"Compared with a {result['reference']} ({result['governor_updates_used']} used). "
+        f"Compared with {result['reference']}; {result['governor_updates_used']} settled governor updates are the "
+        "reference. "
         f"All {result['updates_compared']} compared updates count: failed trials, confirmation, clock switches "
         "and the governor updates of the search."
     )
@@ -114,8 +115,8 @@ def basis(result: dict[str, Any]) -> str:
     if result["straggling_lowered_updates"]:
         words += (
             f" {units.count(result['straggling_lowered_updates'], 'lowered update')} took longer than work and "
-            "clocks can explain (stragglers): nothing is claimed for them. Held against the clocks, they would make "
-            f"the saving {units.plain(result['saving_with_stragglers_percent'], 1)} % and the change of "
+            "clocks can explain (stragglers): nothing is claimed for the excess. Held against the clocks, it would "
+            f"make the saving {units.plain(result['saving_with_stragglers_percent'], 1)} % and the change of "
             f"throughput {units.signed_percent(result['throughput_change_with_stragglers_percent'])}."
         )
     return words
@@ -146,6 +147,10 @@ PHASES_NOTE = (
 )
 
 
+#: Phases whose edges may be off by more than this share of their energy are named.
+NAMED_ERROR = 0.1
+
+
 def phase_remarks(document: Document) -> list[str]:
     """Phases with runs whose energy is not known or that never ended, a sentence each."""
     found = []
@@ -156,6 +161,12 @@ def phase_remarks(document: Document) -> list[str]:
             found.append(f"{row['phase']}: the energy of {share} is not known{reason}.")
         elif row["runs"] is None and row["energy_reason"]:
             found.append(f"{row['phase']}: {row['energy_reason']}.")
+        error_j, energy_j = row["energy_error_j"], row["energy_j"]
+        if error_j and energy_j and error_j > NAMED_ERROR * energy_j:
+            found.append(
+                f"{row['phase']}: estimated, its energy is known to ± {100 * error_j / energy_j:.0f} %, as its runs "
+                "are short beside the 100 ms in which the counters are published."
+            )
         if row["runs_without_end"]:
             found.append(
                 f"{row['phase']}: {units.count(row['runs_without_end'], 'run')} never marked as ended."

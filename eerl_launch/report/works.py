@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from eerl_launch.report.rows import Run, UpdateRow
@@ -15,18 +14,16 @@ from eerl_launch.report.values import number
 if TYPE_CHECKING:
     from eerl_controller import UpdateRecord
 
-#: Flags under which a governor update is no reference (contract 3.7).
-UNFIT = frozenset({"hardware_slowdown", "partial_energy", "not_honoured"})
-
 #: Phases that are not an update's own work; the model takes them as they were measured, on both sides.
 VISITING = ("validation", "checkpoint")
 
 
 @dataclass(slots=True)
 class Work:
-    """One update: measured, and predicted for the governor.
+    """One update: measured, and as the governor would have had it.
 
-    ``neutral``: nothing is claimed for it, it stands as measured on both sides of the comparison.
+    ``excess_s`` and ``excess_j`` are a straggler's, for which nothing is claimed. ``place`` is the update's place in
+    the history of the run, ``entry`` what stands for it there.
     """
 
     row: UpdateRow
@@ -36,7 +33,10 @@ class Work:
     governor_elapsed_s: float = math.nan
     governor_energy_j: float = math.nan
     reference: bool = False
-    neutral: bool = False
+    excess_s: float = 0.0
+    excess_j: float = 0.0
+    place: int = -1
+    entry: int | None = None
 
 
 def comparable(run: Run) -> tuple[list[Work], Counter[str]]:
@@ -69,7 +69,7 @@ def _work(row: UpdateRow) -> Work | str:
     record = read_record(row.record)
     if record is None:
         return "with a record that cannot be read"
-    return Work(row, record, row.elapsed_s, row.energy_j, neutral=row.governor is True)
+    return Work(row, record, row.elapsed_s, row.energy_j)
 
 
 def has_counts(row: UpdateRow) -> bool:
@@ -106,26 +106,3 @@ def _tables(value: Any) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(value, Mapping):
         return {}
     return {str(name): entry for name, entry in value.items() if isinstance(entry, Mapping)}
-
-
-def may_be_reference(row: UpdateRow) -> bool:
-    """Whether the update ran under the governor and shows what the governor does."""
-    return row.governor is True and row.usable and has_counts(row) and not UNFIT.intersection(row.flags)
-
-
-def without_stragglers(references: Sequence[Work]) -> list[Work]:
-    """Governor updates without those the model's own rule calls stragglers (warm-up among them).
-
-    A rank that hung once must not become a saving: kept in, it would raise what the governor is said to need.
-    """
-    from eerl_controller.governor import STRAGGLER_FLOOR, STRAGGLER_SD
-    from eerl_controller.regression import robust_sd
-
-    kept = list(references)
-    for measured, predicted in (("elapsed_s", "governor_elapsed_s"), ("energy_j", "governor_energy_j")):
-        logs = [math.log(getattr(work, measured) / getattr(work, predicted)) for work in references]
-        limit = max(STRAGGLER_SD * robust_sd(logs), STRAGGLER_FLOOR)
-        middle = median(logs)
-        out = {id(work) for work, value in zip(references, logs, strict=True) if abs(value - middle) > limit}
-        kept = [work for work in kept if id(work) not in out]
-    return kept

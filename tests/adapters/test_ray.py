@@ -7,10 +7,11 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 from adapters.environments import ray_python
 
@@ -85,11 +86,21 @@ def cluster(python: Path) -> Iterator[Cluster]:
     env = clean() | {"PYTHONPATH": "/of/the/cluster"}
     port, dashboard = free_ports(2)
     start = [ray, "start", "--head", f"--port={port}", "--num-cpus=2", f"--dashboard-port={dashboard}"]
-    start += ["--include-dashboard=true", "--disable-usage-stats"]
-    done = subprocess.run(start, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    start += ["--include-dashboard=true", "--disable-usage-stats", "--block"]
+    head = psutil.Popen(start, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    heard = []
+    for line in head.stdout:
+        heard.append(line)
+        if "--block" in line:  # it says so once all is up
+            break
+    assert head.poll() is None, "".join(heard)
     yield Cluster(f"127.0.0.1:{port}", f"http://127.0.0.1:{dashboard}")
-    subprocess.run([ray, "stop", "--force"], env=env, capture_output=True, timeout=120)
+    ours = [head, *head.children(recursive=True)]  # `ray stop` would end everybody's
+    for process in ours:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(ours, timeout=60)
+    head.stdout.close()
 
 
 def look(output: str) -> dict[str, Any]:
@@ -120,7 +131,7 @@ def test_a_local_cluster(python: Path, folder: Path, tmp_path: Path) -> None:
         python,
         folder,
         tmp_path / "driver.py",
-        {"num_cpus": 2, "include_dashboard": False},
+        {"address": "local", "num_cpus": 2, "include_dashboard": False},
         PYTHONPATH="/of/the/driver",
     )
 

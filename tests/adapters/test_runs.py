@@ -163,6 +163,17 @@ def test_ranks_of_one_trainer(field: Field) -> None:
     assert not [line for line in done.ours if "trl" in line]
 
 
+def test_totals_that_cannot_be_known(field: Field) -> None:
+    """Where a framework no longer gathers what its ranks did, phases stay, counts are null, and it is said once."""
+    path = script(field, TRAIN.replace("()", "(ranks=2)", 1))
+
+    done = field.run([sys.executable, path])
+
+    assert labels(done) == [0, 1, 2] and valid(done) == [None] * 3
+    assert "generation" in done.events("update")[0]["record"]["phases"]
+    assert len([line for line in done.ours if "token counts are unknown" in line]) == 1
+
+
 def test_a_script_that_marks_itself(field: Field) -> None:
     """Its own markers count, once; the adapter says that it left it to them."""
     text = """

@@ -21,7 +21,7 @@ MEDIAN_MS, P99_MS, VERY_MANY_MS = 1.0, 5.0, 20.0
 GROWTH = 2.0
 POLICIES = {
     "paper": Settings(policy="paper"),
-    "eerl, own model": Settings(policy="eerl", bayesian=True),
+    "eerl, own model": Settings(policy="eerl"),
 }
 
 

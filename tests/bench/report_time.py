@@ -12,7 +12,7 @@ from bench.measured import Number
 from report.ledgers import RunSpec, write_run
 
 UPDATES, NODES, GPUS_PER_NODE = 2000, 8, 8
-_READ = """
+READ = """
 import json, sys
 for line in open(sys.argv[1], "rb"):
     json.loads(line)
@@ -37,8 +37,8 @@ def measure() -> list[Number]:
         write_run(folder, spec)
         ledger = folder / "ledger.jsonl"
         size_mb = ledger.stat().st_size / 1e6
-        read_s, read_mb = _run(_READ, str(ledger))
-        report_s, report_mb = _run(_REPORT, str(folder))
+        read_s, read_mb = run_program(READ, str(ledger))
+        report_s, report_mb = run_program(_REPORT, str(folder))
         page_mb = (folder / "report.html").stat().st_size / 1e6
     what = "json.loads of every line of the same ledger, and nothing else"
     note = (
@@ -51,7 +51,7 @@ def measure() -> list[Number]:
     ]
 
 
-def _run(program: str, *arguments: str) -> tuple[float, float]:
+def run_program(program: str, *arguments: str) -> tuple[float, float]:
     """Wall seconds and peak resident MB of a Python program that must succeed.
 
     The peak is the program's own VmHWM: what wait4 tells would include this process, as it was at the fork.

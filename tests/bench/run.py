@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import (
     adapter_overhead,
+    compare_time,
     energy_error,
     footprint,
     launch_time,
@@ -51,6 +52,7 @@ ALONE: dict[str, Callable[[], list[Number]]] = {
     "scoreboard": scoreboard_time.measure,
     "what-if": what_if_error.measure,
     "report": report_time.measure,
+    "compare": compare_time.measure,
 }
 #: Only when asked for.
 LONG: dict[str, Callable[[], list[Number]]] = {"observe-very-many": observe_time.measure_very_many}

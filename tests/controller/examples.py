@@ -51,7 +51,6 @@ def simple(update: int, **fields: object) -> UpdateRecord:
 def controller_for(workload: Workload, **settings: object) -> Controller:
     """A controller of a colocated job on this workload's grid; policy ``paper`` unless told otherwise."""
     settings.setdefault("policy", "paper")
-    settings.setdefault("bayesian", settings["policy"] == "eerl")
     return Controller(Settings(**settings), ExecutionMode.COLOCATED_SYNC, workload.grid)  # type: ignore[arg-type]
 
 

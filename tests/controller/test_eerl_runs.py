@@ -24,6 +24,8 @@ from eerl_controller import (
     Settings,
     State,
 )
+from eerl_controller.bayes.sample import Clocks
+from eerl_controller.bayes.strategy import BayesSync
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
@@ -133,7 +135,7 @@ def test_the_same_records_give_the_same_plans() -> None:
     assert second.plan == first.plan
 
 
-@pytest.mark.parametrize("at", [3, 20, 90])
+@pytest.mark.parametrize("at", [3, 9, 20, 90])
 def test_a_snapshot_goes_on_with_the_same_plans(at: int) -> None:
     """Written as JSON and restored in calibration, in search and under the lock."""
     controller, job = controller_for(BALANCED, policy="eerl"), Job(BALANCED, 6)
@@ -428,6 +430,40 @@ def test_r07_a_stuck_rollout_buys_no_allowance() -> None:
         controller.observe(record)
 
     assert job.truth.loss <= 0.021
+
+
+def test_a_straggler_in_the_first_trial_does_not_pass_for_the_price_of_its_clock() -> None:
+    """The first update of the first trial waits for a response, half as long again: what is believed of generation's
+    clock stays near the truth, whichever of the trial's updates it is."""
+    slopes = []
+
+    for stuck in (-1, 1, 2):
+        controller, job = controller_for(QUIET, policy="eerl"), Job(QUIET, 14)
+        lowered = 0
+        while lowered < 3:
+            plan = controller.plan
+            record = job.update(plan.generation_mhz, plan.training_mhz, plan.plan_id)
+            lowered += not plan.is_governor
+            if not plan.is_governor and lowered - 1 == stuck:
+                generation = record.phases["generation"]
+                wait_s = 0.5 * (generation.elapsed_s or 0.0)
+                longer = PhaseRecord(
+                    elapsed_s=(generation.elapsed_s or 0.0) + wait_s, energy_j=generation.energy_j
+                )
+                record = replace(
+                    record,
+                    elapsed_s=(record.elapsed_s or 0.0) + wait_s,
+                    phases={**record.phases, "generation": longer},
+                )
+            controller.observe(record)
+        strategy = controller._strategy
+        assert isinstance(strategy, BayesSync)
+        times = strategy._learner.times
+        row = times.response_row(0, Clocks((0.1, 0.0), (True, False), idles=False, switches=False))
+        slopes.append(float(row @ times.bank.pooled_mean()))
+
+    assert abs(slopes[1] - slopes[0]) < 0.03
+    assert abs(slopes[2] - slopes[0]) < 0.03
 
 
 def test_e10_growing_responses_keep_the_allowance() -> None:

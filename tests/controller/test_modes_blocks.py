@@ -120,3 +120,15 @@ def test_updates_of_unknown_energy_count_for_time_only() -> None:
     assert word.updates == 4
     assert word.energy_change == pytest.approx(-0.1, abs=0.001)
     assert nothing is None
+
+
+def test_a_governor_block_of_nothing_but_stragglers_is_no_block() -> None:
+    """Half of its updates are far slower than the others: none is near their middle; the other block decides."""
+    model = model_of(ar1(45, 0.001, 0.0, 2))
+    design = BlockDesign(Noise(0.001, 0.0), Noise(0.001, 0.0), 4)
+    around = [observations([0.0, 0.0, 2.0, 2.0]), observations([0.0] * 4)]
+
+    word = compare_blocks(model, design, observations([0.0] * 4, energy=0.9), around, Pair(None, 1200))
+
+    assert word is not None
+    assert word.added_time.total == pytest.approx(0.0, abs=0.001)

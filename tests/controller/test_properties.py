@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ SEPARATE_AND_WAITING = (ExecutionMode.DISAGGREGATED_SYNC, ExecutionMode.ASYNC_DR
 
 #: Short phases of the machine, so that a few hundred arbitrary records reach all of it.
 QUICK = Settings(
+    policy="paper",
     calibration_updates=4,
     async_inflight_calibration_updates=4,
     trial_updates=1,
@@ -46,6 +48,7 @@ QUICK = Settings(
     min_mhz=MIN_MHZ,
     max_mhz=MAX_MHZ,
 )
+SETTINGS = [QUICK, replace(QUICK, policy="eerl")]
 
 numbers = st.one_of(st.none(), st.floats(0, 1e15), st.floats(50, 150), st.just(0.0))
 counts = st.one_of(st.none(), st.integers(0, 10**15), st.integers(900, 1100), st.just(0))
@@ -140,12 +143,15 @@ def tell(controller: Controller, number: int, fields: dict[str, Any], plan_behin
         assert controller.snapshot() == before
 
 
+@pytest.mark.parametrize("quick", SETTINGS, ids=lambda item: item.policy)
 @pytest.mark.parametrize("mode", list(ExecutionMode))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(stories())
-def test_any_run_is_survived_with_possible_clocks_only(mode: ExecutionMode, story: Story) -> None:
+def test_any_run_is_survived_with_possible_clocks_only(
+    mode: ExecutionMode, quick: Settings, story: Story
+) -> None:
     """No exception but RecordError, no warning, no number that JSON cannot hold, no clock off the table."""
-    controller = Controller(QUICK, mode, GRID)
+    controller = Controller(quick, mode, GRID)
     number = 0
 
     with warnings.catch_warnings():
@@ -161,15 +167,16 @@ def test_any_run_is_survived_with_possible_clocks_only(mode: ExecutionMode, stor
         json.dumps(controller.snapshot(), allow_nan=False)
 
 
+@pytest.mark.parametrize("quick", SETTINGS, ids=lambda item: item.policy)
 @pytest.mark.parametrize("mode", list(ExecutionMode))
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(stories(), st.integers(0, 149))
 def test_equal_records_give_equal_plans_also_through_a_snapshot(
-    mode: ExecutionMode, story: Story, cut: int
+    mode: ExecutionMode, quick: Settings, story: Story, cut: int
 ) -> None:
     """Two controllers agree, one of which was written down and read back in the middle."""
-    one = Controller(QUICK, mode, GRID)
-    other = Controller(QUICK, mode, GRID)
+    one = Controller(quick, mode, GRID)
+    other = Controller(quick, mode, GRID)
     number = 0
 
     for index, (fields, behind, moved) in enumerate(story):

@@ -31,7 +31,7 @@ def test_it_imports_nothing_that_could_reach_the_world() -> None:
     """No clock, file, socket, process, thread, logger or environment."""
     folder = Path(eerl_controller.__file__).parent
 
-    for path in sorted(folder.glob("*.py")):
+    for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             names = []
             if isinstance(node, ast.Import):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from eerl_controller.regression import fit_log_linear, robust_residuals, robust_sd, usable_features
+from eerl_controller.work import BEFORE
 
 
 def _rows(count: int, seed: int = 0) -> list[dict[str, float]]:
@@ -40,12 +41,38 @@ def test_a_constant_feature_is_dropped_not_divided_by() -> None:
     assert fit_log_linear(["fixed"], rows, [100.0] * 20).predict({"fixed": 1.0}) == pytest.approx(100.0)
 
 
-def test_a_feature_missing_in_one_row_is_dropped_for_all() -> None:
+def test_a_feature_missing_in_several_rows_is_dropped_for_all() -> None:
     """Half-known features cannot be fitted."""
     rows = _rows(20)
-    del rows[7]["longest"]
+    for row in rows[7:10]:
+        del row["longest"]
 
     assert usable_features(["generated", "longest"], rows) == ("generated",)
+
+
+def test_a_feature_missing_in_one_row_stands_at_its_mean_there() -> None:
+    """The first update after a gap does not know its predecessor; the others are no less informative for that."""
+    rows = _rows(20)
+    values = [3.0 * row["longest"] for row in rows]
+    del rows[7]["longest"]
+
+    fitted = fit_log_linear(["longest"], rows, values)
+
+    assert usable_features(["longest"], rows) == ("longest",)
+    assert fitted.predict(rows[2]) == pytest.approx(3.0 * rows[2]["longest"], rel=0.1)
+
+
+def test_only_the_update_before_may_make_an_update_shorter() -> None:
+    """More tokens never take less time, but what was generated meanwhile is not waited for (in-flight)."""
+    rows = [{"valid": 1000.0 + 50.0 * (k % 7), BEFORE: 1000.0 + 60.0 * (k % 5)} for k in range(30)]
+    values = [row["valid"] ** 1.0 * row[BEFORE] ** -0.5 for row in rows]
+
+    fitted = fit_log_linear(["valid", BEFORE], rows, values)
+
+    slopes = dict(zip(fitted.names, fitted.slopes, strict=True))
+    assert slopes["valid"] > 0.0 > slopes[BEFORE]
+    shorter = fit_log_linear(["valid"], rows, [1e6 / row["valid"] for row in rows])
+    assert shorter.slopes == (0.0,)
 
 
 def test_few_rows_bear_few_features() -> None:

@@ -21,6 +21,7 @@ from eerl_launch.agent_hands import Hands
 from eerl_launch.channel import Decoder, Encoder, Message
 from eerl_launch.devices.base import DeviceError, GpuFailure, GpuInfo, GpuSample
 from eerl_launch.devices.sim import SimGpus, SimSource, SimSpec
+from eerl_launch.sockets import InstanceLock
 
 HANG_S = 30.0
 LOCKED_MHZ = 1200
@@ -319,6 +320,43 @@ def test_markers_are_relayed(start_agent: Callable[..., AgentProcess], tmp_path_
     agent.wait_for("bye")
     assert agent.process.wait(HANG_S) == 0
     assert not folder.exists()
+
+
+def test_a_node_of_another_run_is_left_alone(
+    start_agent: Callable[..., AgentProcess], tmp_path: Path
+) -> None:
+    """E03: another eerl-run of the job is at work here: nothing is counted, set or heard, and its folder stays."""
+    folder = tmp_path / "private"
+    folder.mkdir(mode=0o700)
+    other = InstanceLock(folder)
+    agent = start_agent("--marker-folder", str(folder), "--session-node", "node00")
+
+    assert "another eerl-run" in agent.wait_for("not_measured")["text"]
+    agent.send(op="lock", id=1, mhz=LOCKED_MHZ, uuids=None)
+    assert agent.wait_for("done", re=1)["set"] == 0
+    agent.stdin.close()
+    agent.wait_for("bye")
+
+    assert agent.process.wait(HANG_S) == 0
+    assert agent.locked_mhz() == [0, 0]
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+    other.close()
+
+
+def test_the_first_agent_of_a_node_holds_it(start_agent: Callable[..., AgentProcess], tmp_path: Path) -> None:
+    """An agent alone on its node keeps other runs from counting there, and leaves nothing behind."""
+    folder = tmp_path / "private"
+    agent = start_agent("--marker-folder", str(folder), "--session-node", "node00")
+    agent.wait_for("join")
+
+    second = InstanceLock(folder)
+    agent.stdin.close()
+    agent.wait_for("bye")
+
+    assert not second.held
+    assert agent.process.wait(HANG_S) == 0
+    assert not folder.exists()
+    second.close()
 
 
 def test_no_simulation_there(start_agent: Callable[..., AgentProcess], tmp_path: Path, sim: Path) -> None:

@@ -23,6 +23,7 @@ SAMPLE = (
     "ok t_ns=5000 GPU-a energy_mj=123456789012 sm_mhz=1500 power_mw=300000 util_pct=97 reasons=0x4 ; "
     "GPU-b err=15"
 )
+LATER_SAMPLE = "ok t_ns=5000 GPU-a energy_mj=7 limit_mw=700000 ; GPU-b t_ns=900005000 energy_mj=8"
 HANG_S = 30.0
 
 
@@ -148,6 +149,25 @@ def test_sample(source: BrokerSource) -> None:
         "GPU-a": GpuSample(5000, 123456789012, 1500, 300000, 97, 4),
         "GPU-b": GpuSample(5000, error_code=15),
     }
+
+
+def test_a_gpu_that_was_read_later_has_its_own_instant(fake: FakeBroker, source: BrokerSource) -> None:
+    """One GPU answered late: its reading is of its own instant, the others' of the common one; limits are read."""
+    fake.answers["sample"] = LATER_SAMPLE
+
+    assert source.sample() == {
+        "GPU-a": GpuSample(5000, 7, limit_mw=700_000),
+        "GPU-b": GpuSample(900_005_000, 8),
+    }
+
+
+def test_gpus_that_could_not_be_opened_are_remarked(fake: FakeBroker) -> None:
+    """A GPU of the job that the broker could not open is named in the agent's remarks."""
+    fake.answers["hello"] = f"{HELLO} missing=3:15"
+
+    source = BrokerSource("node01", "7")
+
+    assert source.notes == ["the job's GPU 3 (Slurm's number) cannot be opened (code 15)"]
 
 
 @pytest.mark.parametrize(

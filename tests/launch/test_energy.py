@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eerl_launch.curve import Curve
 from eerl_launch.devices.base import GpuSample
 from eerl_launch.energy import Allocation, NodeEnergy, Notice
-from eerl_launch.meter import Curve, Meter
+from eerl_launch.meter import Meter
 
 PERIOD_S = 0.2
 #: How often a driver publishes the counter.
@@ -236,6 +237,21 @@ def test_lost_gpu_keeps_what_it_had() -> None:
     }
     assert node.between_j(2.0, 18.0) == {"GPU-0": pytest.approx(1600.0), "GPU-1": None}
     assert node.covered(20.0), "nobody waits for a lost GPU"
+
+
+def test_a_gpu_read_earlier_than_the_others_counts_from_its_own_instant() -> None:
+    """One GPU answers 0.9 s late all the time: the other's readings are not dated by it."""
+    node = node_of("GPU-0", "GPU-1")
+
+    for i in range(100):
+        prompt_s, late_s = float(i), i + 0.9
+        node.add(
+            late_s,
+            [reading(prompt_s, round(1000 * prompt_s**2)), reading(late_s, round(1000 * late_s**2))],
+        )
+
+    for uuid in ("GPU-0", "GPU-1"):
+        assert node.between_j(20.0, 60.0)[uuid] == pytest.approx(60.0**2 - 20.0**2, abs=0.3)
 
 
 def test_gpu_that_comes_back() -> None:

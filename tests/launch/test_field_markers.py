@@ -138,7 +138,7 @@ FIXED = "policy: fixed\nfixed: {generation_mhz: 1234, training_mhz: 5000}\nclock
 
 
 def test_clocks_outside_the_table(field: Field) -> None:
-    """C05: wishes between and beyond the table's clocks are set as supported ones, and that is said once."""
+    """C05: wishes between and beyond the table's clocks are set as supported ones, which is said once, also aloud."""
     field.policy(FIXED)
     program = "for u in (1, 2, 3):\n    phase('generation', 1.2, u); phase('training', 1.2, u)\n"
 
@@ -152,6 +152,8 @@ def test_clocks_outside_the_table(field: Field) -> None:
     notes = [event["note"] for event in done.events("plan") if "1234" in event["note"]]
     assert len(notes) == 1 and "1230" in notes[0] and "5000" in notes[0], notes
     assert "1234 MHz became 1230 MHz" in done.text
+    (told,) = (line for line in done.ours if "became" in line)
+    assert all(part in told for part in ("1234 MHz", "5000 MHz", "min_mhz 100 MHz", "max_mhz 3000 MHz")), told
 
 
 @pytest.mark.parametrize(

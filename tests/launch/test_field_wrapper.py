@@ -170,7 +170,7 @@ cli.main()
 """
 
 
-@pytest.mark.parametrize("method", ["_line", "_record", "_show_progress", "_answer_operator", "_log_end"])
+@pytest.mark.parametrize("method", ["_mark", "_record", "_show_progress", "_answer_operator", "_log_end"])
 def test_a_fault_of_the_session_is_told_once(field: Field, method: str) -> None:
     """W11: whatever raises in the session, there is one message, the command keeps its code, nothing stays behind."""
     program = field.folder / "faulty.py"

@@ -180,7 +180,7 @@ def test_each_pool_is_held_to_its_own_clock(desk: Desk, monkeypatch: pytest.Monk
     for _ in range(3):
         desk.orders.verify(node, rows(1500, 1200, 1980))
 
-    assert desk.wire.orders()[2:] == [("lock", 1200, TRAINER)]
+    assert desk.wire.orders()[2:] == [("reset", None, TRAINER), ("lock", 1200, TRAINER)]
     assert desk.orders.take_not_honoured()
     assert [(c["pool"], c["phase"]) for c in desk.clocks()] == [("generation", "test"), ("training", "test")]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eerl_launch.errors import PolicyError
 from eerl_launch.policy import Fixed, Policy, load_policy
-from eerl_launch.policy_file import MAX_FILE_BYTES
+from eerl_launch.yaml_file import MAX_FILE_BYTES
 
 REFERENCE = """\
 policy: eerl            # eerl | paper | fixed | governor (measure only)

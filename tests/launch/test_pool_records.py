@@ -114,6 +114,46 @@ def test_turns_have_all_gpus() -> None:
     assert built.unattributed == pytest.approx({"elapsed_s": 1.0, "energy_j": 850.0})
 
 
+@pytest.mark.parametrize(
+    ("validation", "alone_s"),
+    [((14.0, 17.0), 0.0), ((14.0, 18.5), 0.5), ((10.0, 10.8), 0.8), ((18.0, 19.0), 1.0)],
+)
+def test_only_what_validation_adds_to_the_update_is_taken_off(
+    validation: tuple[float, float], alone_s: float
+) -> None:
+    """Validation on the generation pool while training runs adds nothing: the controller gets what it ran alone."""
+    built = build(
+        Mode.ASYNC_DRAINED,
+        occurrence("generation", 10.8, 14.0),
+        occurrence("training", 10.8, 18.0),
+        occurrence("validation", *validation),
+        occurrence("refit", 19.0, 20.0),
+    )
+
+    found = built.record.phases["validation"]
+    line = next(event for event in built.phase_events if event["phase"] == "validation")
+    assert found.elapsed_s == pytest.approx(alone_s)
+    assert found.energy_j == pytest.approx(200.0 * alone_s)
+    assert line["elapsed_s"] == pytest.approx(validation[1] - validation[0]), "the report has all of it"
+    assert "validation" in built.record.flags
+    assert built.record.generation_arrival_s is None, "when the pool was done says nothing of its own work"
+
+
+def test_checkpoint_and_validation_at_the_same_time_are_taken_off_once() -> None:
+    """Each on its own pool, nothing else running: the update got longer by their union, not by their sum."""
+    built = build(
+        Mode.ASYNC_DRAINED,
+        occurrence("generation", 10.0, 14.0),
+        occurrence("training", 10.0, 14.0),
+        occurrence("validation", 14.0, 17.0),
+        occurrence("checkpoint", 15.0, 19.0),
+        occurrence("refit", 19.0, 20.0),
+    )
+
+    visits_s = [built.record.phases[name].elapsed_s or 0.0 for name in ("validation", "checkpoint")]
+    assert sum(visits_s) == pytest.approx(5.0)
+
+
 def test_meeting_at_the_refit() -> None:
     """Drained: phases overlap, each has its own pool's energy; arrivals and busy shares are there."""
     built = build(

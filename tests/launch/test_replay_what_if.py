@@ -98,10 +98,10 @@ def test_another_policy_hears_of_its_own_trials() -> None:
     """Policy eerl's own model on a run of policy paper: near what it would really have come to."""
     world = preset("qwen-disagg").world
     events, _ = recorded(world, PAPER, UPDATES)
-    model = Settings(policy="eerl", bayesian=True)
+    model = Settings(policy="eerl")
     truth = simulate(world, Controller(model, world.mode, world.grid), UPDATES, 0).totals()
 
-    result = what_if(events, {"policy": "eerl", "bayesian": True})
+    result = what_if(events, {"policy": "eerl"})
 
     saving, change = result.saving(result.would_be), result.throughput_change(result.would_be)
     assert truth is not None and saving is not None and change is not None

@@ -85,6 +85,25 @@ def test_model_is_monotonic(name: str, kind: int, load: float, data: st.DataObje
     assert bool(reasons & REASON_SW_POWER_CAP) == (reached < high)
 
 
+def test_a_lowered_power_limit_is_seen_and_kept(simulation: SimGpus) -> None:
+    """C08: somebody lowers a GPU's limit: its samples say so, and a busy GPU draws no more than that."""
+    source = SimSource(simulation.directory, 0)
+    lowered, other = (gpu.uuid for gpu in source.gpus()[:2])
+    assert {sample.limit_mw for sample in source.sample().values()} == {700_000}
+
+    with simulation.node(0).gpus() as gpus:
+        for gpu in gpus[:2]:
+            gpu.kind, gpu.load, gpu.context = TRAINING, 1.0, 1
+        gpus[0].limit_w = 400.0
+        for gpu in gpus[:2]:
+            gpu.settle(simulation.model)
+    after = source.sample()
+
+    assert (after[lowered].limit_mw, after[other].limit_mw) == (400_000, 700_000)
+    assert (after[lowered].power_mw or 0) <= 400_000 < (after[other].power_mw or 0)
+    assert (after[lowered].reasons or 0) & REASON_SW_POWER_CAP
+
+
 def test_source_is_a_gpu_source(simulation: SimGpus) -> None:
     """The source has what agents need, with UUIDs that differ over the nodes and a name that says simulated."""
     sources: list[GpuSource] = [SimSource(simulation.directory, node) for node in range(2)]

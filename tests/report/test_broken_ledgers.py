@@ -228,6 +228,34 @@ def test_zero_length_phase(tmp_path: Path) -> None:
     assert refit["energy_j"] == 0
 
 
+@pytest.mark.parametrize(
+    ("scope", "share", "words"),
+    [
+        ("module", 0.7, "the rest is of the modules' other parts"),
+        ("unknown", 0.7, "the rest is of the modules' other parts"),
+        ("unknown", 0.98, "they seem to count the GPUs only"),
+        ("gpu", 0.7, None),
+    ],
+)
+def test_a_counter_beside_its_gpus_own_power(
+    tmp_path: Path, scope: str, share: float, words: str | None
+) -> None:
+    """Field case N12: where a counter may be a module's, what the GPUs alone drew says whether it is."""
+    events: list[dict[str, Any]] = list(run_events(SMALL))
+    end = next(event for event in events if event["ev"] == "end")
+    end["gpu_power_w"] = {uuid: share * joules / end["t_s"] for uuid, joules in end["gpu_energy_j"].items()}
+    for event in events:
+        if event["ev"] == "node":
+            event["gpus"] = [{**gpu, "energy_scope": scope} for gpu in event["gpus"]]
+    write_ledger(tmp_path, iter(events))
+
+    document = strict(write_report(tmp_path, ["json"]).json)
+    text = " ".join(entry["text"] for entry in document["trust"])
+
+    assert ("GPUs alone" in text) == (words is not None)
+    assert words is None or words in text
+
+
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

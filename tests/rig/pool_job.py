@@ -26,6 +26,8 @@ MODES = {"disaggregated": "disaggregated_sync", "drained": "async_drained", "inf
 LOOK_S = 0.005
 HANG_S = 60.0
 REFIT_S = 0.4
+#: From the last response to the first batch.
+HAND_OVER_S = 0.15
 
 
 class Gpus:
@@ -76,7 +78,11 @@ class Meeting:
             time.sleep(LOOK_S)
 
 
-def generate(gpus: Gpus, update: int, seconds: float) -> None:
+def generate(gpus: Gpus, update: int, seconds: float, lose_end: bool) -> None:
+    if lose_end:
+        mark.begin("generation", update)
+        gpus.work("generation", seconds)
+        return
     with mark.phase("generation", update) as phase:
         gpus.work("generation", seconds)
         phase.set(generated_tokens=10_000 + update, longest_response_tokens=500 + update)
@@ -119,7 +125,7 @@ def engine(wish: argparse.Namespace, gpus: Gpus, meeting: Meeting) -> None:
                 mark.begin("generation", pieces // 20)
         return
     for update in range(wish.updates):
-        generate(gpus, update, wish.generation)
+        generate(gpus, update, wish.generation, wish.lose_ends)
         meeting.say(f"generated-{update}")
         refitted = update if wish.mode == "disaggregated" else update - 1
         if refitted >= 0:
@@ -130,6 +136,7 @@ def trainer(wish: argparse.Namespace, gpus: Gpus, meeting: Meeting) -> None:
     """Task 1: trains on a batch and sends the weights."""
     for update in range(wish.updates):
         meeting.hear(f"generated-{update}")
+        time.sleep(HAND_OVER_S)
         train(gpus, update, wish.training)
         if wish.mode == "drained" and update + 1 < wish.updates:
             meeting.hear(f"generated-{update + 1}")
@@ -158,13 +165,16 @@ def main() -> int:
     parser.add_argument("--updates", type=int, default=4)
     parser.add_argument("--generation", type=float, default=1.5, metavar="S")
     parser.add_argument("--training", type=float, default=1.5, metavar="S")
+    parser.add_argument("--silent", choices=("engine", "trainer"), help="who never says which GPUs it has")
+    parser.add_argument("--lose-ends", action="store_true", help="no end of generation is ever marked")
     parser.add_argument("--late", type=float, default=0.0, metavar="S", help="counts come this much later")
     wish = parser.parse_args()
     gpus, meeting = Gpus(), Meeting(wish.meet)
     first = os.environ["SLURM_PROCID"] == "0"
     if first:
         mark.run(framework="rig", mode=MODES[wish.mode], total_updates=wish.updates)
-    mark.pool("generation" if first else "training", gpus.uuids)
+    if wish.silent != ("engine" if first else "trainer"):
+        mark.pool("generation" if first else "training", gpus.uuids)
     mark.flush(1.0)
     meeting.say(f"here-{int(first)}")
     meeting.hear(f"here-{int(not first)}")

@@ -32,7 +32,7 @@ def true_update(stub: Stub, generation_mhz: int, training_mhz: int) -> tuple[flo
     return energy_j, elapsed_s
 
 
-@pytest.mark.parametrize(("policy", "calibration"), [("paper", 10)])
+@pytest.mark.parametrize(("policy", "calibration"), [("paper", 10), ("eerl", 6)])
 def test_a_run_that_finds_its_clocks(cluster: Cluster, tmp_path: Path, policy: str, calibration: int) -> None:
     """Work that follows the achieved clock: the controller tries lower clocks, and its saving is the true one."""
     truth = Stub.create(tmp_path, gpus=1)

@@ -111,6 +111,7 @@ def test_pools_that_take_turns(cluster: Cluster, tmp_path: Path) -> None:
         middle_s = zero_s + (begin_s + end_s) / 2
         assert at(trainer, middle_s) == TRAINING_MHZ
         assert at(engine, middle_s) == IDLE_MHZ
+        assert at(trainer, zero_s + begin_s) == TRAINING_MHZ, "lifted before the phase begins"
     for begin_s, end_s in phases(run, "refit")[2:]:
         middle_s = zero_s + (begin_s + end_s) / 2
         assert (at(engine, middle_s), at(trainer, middle_s)) == (GENERATION_MHZ, TRAINING_MHZ)
@@ -145,13 +146,14 @@ def test_pools_that_meet(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_pools_in_flight(cluster: Cluster, tmp_path: Path) -> None:
     """In flight: updates go from pause end to pause end, clocks follow the plan only, and nobody idles."""
-    run = run_pools(cluster, tmp_path, "inflight", "--updates 4")
+    run = run_pools(cluster, tmp_path, "inflight", "--updates 4 --late 0.3")
 
     check_whole(run, cluster, "async_inflight")
     assert [lock.mhz for lock in held(cluster, "n1")] == [GENERATION_MHZ]
     assert [lock.mhz for lock in held(cluster, "n2")] == [TRAINING_MHZ]
     updates = run.events("update")
     assert [u["label"] for u in updates] == list(range(4))
+    assert [u["record"]["valid_tokens"] for u in updates] == [8000 + i for i in range(4)], "late counts"
     pauses = phases(run, "refit")
     assert [u["end_s"] for u in updates] == pytest.approx([end_s for _, end_s in pauses], abs=0.1)
     for update in updates[1:]:
@@ -189,4 +191,59 @@ def test_pools_of_the_policy_by_index(cluster: Cluster, tmp_path: Path) -> None:
     assert locks[2] == {"min=345 max=1500", "min=345 max=345"}
     assert locks[0] == {"min=345 max=1200", "min=345 max=345"}
     assert locks[1] == locks[3] == set()
+    assert leftovers(cluster) == []
+
+
+DRAINED = "--updates 4 --generation 1.2 --training 1.6"
+
+
+@pytest.mark.parametrize(
+    ("options", "policy", "words"),
+    [
+        (DRAINED, POLICY + "mode: disaggregated_sync\n", "the trainer says its mode is async_drained"),
+        (f"{DRAINED} --silent trainer", POLICY, "nobody said which GPUs do training"),
+        (f"{DRAINED} --silent engine", POLICY, "nobody said which GPUs do generation"),
+    ],
+)
+def test_what_does_not_fit_is_told_once(
+    cluster: Cluster, tmp_path: Path, options: str, policy: str, words: str
+) -> None:
+    """A mode that policy and trainer name differently, a pool nobody names: one message, no clock, every joule."""
+    run = run_pools(cluster, tmp_path, "drained", options, policy)
+
+    assert run.job.exit_code == 0, run.job.errors
+    assert run.job.errors.count(words) == run.job.errors.count("measuring only") == 1, run.job.errors
+    assert cluster.node("n1").stub.setter_calls() == cluster.node("n2").stub.setter_calls() == []
+    assert run.report["allocation"]["gpus_measured"] == 4
+    assert all(check["ok"] for check in run.report["checks"]), run.report["checks"]
+    assert run.events("update") and all(u["plan_id"] in (0, None) for u in run.events("update"))
+    assert leftovers(cluster) == []
+
+
+def test_a_pool_whose_node_never_joins(cluster: Cluster, tmp_path: Path) -> None:
+    """The trainer's node cannot be read: its pool never arrives, which is said once; nothing is set anywhere."""
+    for function in ("nvmlInit_v2", "nvmlInitWithFlags", "nvmlInit"):
+        cluster.node("n2").stub.add_fault(function, code=18)
+
+    run = run_pools(cluster, tmp_path, "drained", DRAINED)
+
+    told = [line for line in run.job.errors.splitlines() if "n2" in line]
+    assert run.job.exit_code == 0, run.job.errors
+    assert len(told) == 1 and "measuring only" in told[0], run.job.errors
+    assert cluster.node("n1").stub.setter_calls() == cluster.node("n2").stub.setter_calls() == []
+    assert run.report["allocation"]["nodes_seen"] == 1 and "Partial" in run.text
+    assert all(u["record"]["energy_j"] is None for u in run.events("update")), "half a job is not the job"
+    assert leftovers(cluster) == []
+
+
+def test_a_pool_that_never_arrives_at_the_meeting(cluster: Cluster, tmp_path: Path) -> None:
+    """Drained, and no end of generation is ever marked: no arrival is invented, updates go on, it is told once."""
+    run = run_pools(cluster, tmp_path, "drained", f"{DRAINED} --lose-ends")
+
+    updates = run.events("update")
+    assert run.job.exit_code == 0, run.job.errors
+    assert [u["label"] for u in updates] == list(range(4))
+    assert all(u["record"].get("generation_arrival_s") is None for u in updates[:-1]), updates
+    assert all(u["record"]["elapsed_s"] > 0 for u in updates)
+    assert run.job.errors.count("generation has begun but not ended in 3 updates") == 1, run.job.errors
     assert leftovers(cluster) == []

@@ -122,11 +122,27 @@ def test_sample_reads_every_gpu(node: LoneNode) -> None:
     assert busy["util_pct"] > reading[node.stub.uuid(2)]["util_pct"]
 
 
+def test_sample_tells_the_enforced_power_limit(node: LoneNode) -> None:
+    """The enforced limit comes with each sample, is asked for about once a second, and follows a change."""
+    node.serve(gpus="0")
+    agent = node.agent()
+    node.stub.log_all()
+    uuid = node.stub.uuid(0)
+
+    before = [agent.sample()[uuid]["limit_mw"] for _ in range(5)]
+    asked = len(node.stub.calls("nvmlDeviceGetEnforcedPowerLimit"))
+    node.stub.set(0, power_limit_mw=400_000)
+
+    assert before == [700_000] * 5
+    assert asked < 5
+    until(lambda: agent.sample()[uuid]["limit_mw"] == 400_000, "the new limit")
+
+
 def test_sample_leaves_out_what_is_unknown(node: LoneNode) -> None:
     """A query that fails costs its own field; without the energy counter power is still told."""
     node.serve(gpus="0")
-    for function in ("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetUtilizationRates"):
-        node.stub.add_fault(function, code=3)
+    for function in ("TotalEnergyConsumption", "UtilizationRates", "EnforcedPowerLimit"):
+        node.stub.add_fault(f"nvmlDeviceGet{function}", code=3)
     node.stub.add_fault("nvmlDeviceGetFieldValues", code=3)
 
     reading = node.agent().sample()[node.stub.uuid(0)]

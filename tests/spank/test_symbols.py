@@ -80,6 +80,7 @@ def test_missing_queries_cost_their_field(node: LoneNode, without: Without) -> N
         "nvmlDeviceGetCurrentClocksEventReasons",
         "nvmlDeviceGetCurrentClocksThrottleReasons",
         "nvmlDeviceGetTotalEnergyConsumption",
+        "nvmlDeviceGetEnforcedPowerLimit",
     )
     node.serve(gpus="0")
     agent = node.agent()

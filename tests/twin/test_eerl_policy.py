@@ -19,7 +19,7 @@ def test_it_keeps_the_limit_and_saves_more_than_the_paper(mode: ExecutionMode) -
     for seed in SEEDS:
         world = population(seed, mode, horizon=UPDATES)
         for policy in saved:
-            controller = Controller(Settings(policy=policy, bayesian=True), mode, world.grid)
+            controller = Controller(Settings(policy=policy), mode, world.grid)
             totals = simulate(world, controller, updates=UPDATES, seed=seed).totals()
             saved[policy] += totals.energy_saving
             if policy == "eerl":

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 #: Ends of the pieces in x; a third of the governor's clock and less is never asked for.
-EDGES = np.array([0.0, 0.06, 0.14, 0.25, 0.40, 0.60, 1.0])
+EDGES = np.array([0.0, 0.06, 0.13, 0.21, 0.30, 0.40, 0.51, 0.65, 0.80, 1.0])
 #: Deepest x of any setting.
 DEEPEST = float(EDGES[-1])
 PIECES = len(EDGES) - 1

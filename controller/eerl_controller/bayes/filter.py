@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-#: Degrees of freedom of the tails: heavier than a Gaussian's, with a variance that exists.
-TAIL_DF = 4.0
+#: Degrees of freedom of the tails: heavier than a Gaussian's, with a variance and a kurtosis that exist.
+TAIL_DF = 6.0
 #: The prior noise scale counts as much as this many readings.
-SCALE_PRIOR_READINGS = 6.0
+SCALE_PRIOR_READINGS = 3.0
 #: Readings over which a noise scale is learnt: four monitoring windows, for it may change.
 SCALE_MEMORY_READINGS = 80.0
 #: A single surprise says no more about the scale than a 3-sigma one.

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from eerl_controller.bayes.effort import Effort
 from eerl_controller.bayes.outlook import Outlook, governor_parts
 from eerl_controller.bayes.powers import Powers
 from eerl_controller.bayes.sample import (
@@ -44,6 +45,7 @@ class Learner:
         self._one_pool = one_pool
         self.ceilings_mhz = ceilings_mhz
         self.times, self.powers, self.outlook = Times(), Powers(), Outlook()
+        self._effort = Effort()
         #: Seconds that the run has taken, without what waited for nothing that a clock moves.
         self.past_s = 0.0
         #: Updates that the run has taken, lost ones included.
@@ -52,6 +54,8 @@ class Learner:
         #: How deep either clock has been while it could be learnt from, as a log below the governor's.
         self.reach = [0.0, 0.0]
         self._cusum = [0.0, 0.0, 0.0, 0.0]
+        #: The first update under clocks deeper than any before, until the second has come.
+        self._waiting: list[tuple[Parts, Mapping[str, float], Clocks]] = []
 
     @property
     def known(self) -> bool:
@@ -80,10 +84,11 @@ class Learner:
         """
         self.ceilings_mhz = ceilings_mhz
         parts = [(item, found) for item in first if (found := parts_of(item)) is not None]
+        work = [self._effort.of(item.counts) for item, _ in parts]
+        # What is usual is only known once all of them were seen.
+        work = [self._effort.of(item.counts) for item, _ in parts]
         counts = {
-            name: median(item.counts[name] for item, _ in parts)
-            for name in parts[0][0].counts
-            if all(name in item.counts for item, _ in parts)
+            name: median(row[name] for row in work) for name in work[0] if all(name in row for row in work)
         }
         seconds = [median(found.seconds[part] for _, found in parts) for part in range(3)]
         joules = [(found.joules, found.seconds) for _, found in parts if found.joules is not None]
@@ -93,13 +98,14 @@ class Learner:
         self.times.begin((seconds[0], seconds[1], seconds[2]), counts)
         self.powers.begin((watts[0], watts[1], watts[2]), counts)
         self.outlook.forget()
-        for item, found in usual(parts, counts):
+        for row, found in usual([(row, found) for row, (_, found) in zip(work, parts, strict=True)], counts):
             self.times.advance()
             self.powers.advance(1)
-            self._learn(found, item, GOVERNED)
+            self._learn(found, row, GOVERNED)
             self._expect(found, GOVERNED)
         self.settle()
         self.reach = [0.0, 0.0]
+        self._waiting = []
 
     def settle(self) -> None:
         """An alarm was taken care of."""
@@ -122,6 +128,8 @@ class Learner:
         self.outlook.add_visits(validation_s, max(visit_s - validation_s, 0.0))
         if not self.known:
             return False
+        if self._waiting and (evidence.pair is None or self.clocks_of(evidence.pair) != self._waiting[0][2]):
+            self._learn_waiting()
         usual_s = sum(self.outlook.seconds)
         own_s = max((record.elapsed_s or usual_s) - visit_s, 0.0)
         self.past_s += min(own_s, LONGEST * usual_s) + visit_s + lost * usual_s
@@ -134,15 +142,32 @@ class Learner:
         parts = parts_of(observation) if observation is not None else None
         learnt = observation is not None and parts is not None and pair is not None and evidence.settled
         if learnt and observation is not None and parts is not None and pair is not None:
-            self._learn(parts, observation, self.clocks_of(pair))
+            self._take(parts, self._effort.of(observation.counts), self.clocks_of(pair))
         if parts is not None and pair is not None:
             self._expect(parts, self.clocks_of(pair))
         if evidence.unusable is not Unusable.OPERATOR_HOLD:
             self._lose(record, parts, pair or requested(record), validation_s)
         return learnt
 
-    def _learn(self, parts: Parts, observation: Observation, clocks: Clocks) -> None:
-        surprises = self.times.read(parts.seconds, observation.counts, clocks)
+    def _take(self, parts: Parts, work: Mapping[str, float], clocks: Clocks) -> None:
+        """Learn from an update; from the first under clocks deeper than any before together with the second.
+
+        Of something never seen before anything is believed, a straggler too, and what follows then looks like the
+        outlier. Of two the one nearer to what was expected is taken first.
+        """
+        self._waiting.append((parts, work, clocks))
+        deeper = any(depth > most + 1e-9 for depth, most in zip(clocks.depths, self.reach, strict=True))
+        if not deeper or len(self._waiting) > 1:
+            self._learn_waiting()
+
+    def _learn_waiting(self) -> None:
+        self._waiting.sort(key=lambda item: self.times.distance(item[0].seconds, item[1], item[2]))
+        for parts, work, clocks in self._waiting:
+            self._learn(parts, work, clocks)
+        self._waiting = []
+
+    def _learn(self, parts: Parts, work: Mapping[str, float], clocks: Clocks) -> None:
+        surprises = self.times.read(parts.seconds, work, clocks)
         for axis in (GENERATION, TRAINING):
             surprise = max(-LARGEST_SURPRISE, min(LARGEST_SURPRISE, surprises[axis]))
             for i, signed in ((2 * axis, surprise), (2 * axis + 1, -surprise)):
@@ -150,7 +175,7 @@ class Learner:
             self.reach[axis] = max(self.reach[axis], clocks.depths[axis])
         if parts.joules is not None:
             watts = [j / s if s > 0.0 else 0.0 for j, s in zip(parts.joules, parts.seconds, strict=True)]
-            self.powers.read((watts[0], watts[1], watts[2]), observation.counts, clocks)
+            self.powers.read((watts[0], watts[1], watts[2]), work, clocks)
 
     def _expect(self, parts: Parts, clocks: Clocks) -> None:
         """What the governor would have taken for this update goes into what is expected of the next."""
@@ -189,8 +214,18 @@ class Learner:
             "past_s": self.past_s,
             "seen": self.seen,
             "last_update": self._last_update,
+            "effort": self._effort.to_list(),
             "reach": list(self.reach),
             "cusum": list(self._cusum),
+            "waiting": [
+                [
+                    list(parts.seconds),
+                    list(parts.joules) if parts.joules else None,
+                    dict(work),
+                    clocks.to_list(),
+                ]
+                for parts, work, clocks in self._waiting
+            ],
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
@@ -202,7 +237,12 @@ class Learner:
         self.outlook.load(values["outlook"])
         self.past_s, self.seen = values["past_s"], values["seen"]
         self._last_update = values["last_update"]
+        self._effort.load(values["effort"])
         self.reach, self._cusum = list(values["reach"]), list(values["cusum"])
+        self._waiting = [
+            (Parts((*seconds,), (*joules,) if joules else None), work, Clocks.from_list(clocks))
+            for seconds, joules, work, clocks in values["waiting"]
+        ]
 
 
 def requested(record: UpdateRecord) -> Pair:
@@ -213,23 +253,22 @@ def requested(record: UpdateRecord) -> Pair:
 
 
 def usual(
-    parts: Sequence[tuple[Observation, Parts]], counts: Mapping[str, float]
-) -> list[tuple[Observation, Parts]]:
+    parts: Sequence[tuple[Mapping[str, float], Parts]], counts: Mapping[str, float]
+) -> list[tuple[Mapping[str, float], Parts]]:
     """The first updates that are near the others at equal work: the very first are slow for theirs."""
-    kept = list(parts)
+    kept = list(range(len(parts)))
     for part in (GENERATION, TRAINING):
         logs = []
-        for item, found in parts:
+        for work, found in parts:
             log = math.log(found.seconds[part])
             for name, slope, _ in WORK[part]:
-                if name in counts and name in item.counts:
-                    log -= slope * (math.log1p(item.counts[name]) - math.log1p(counts[name]))
+                if name in counts and name in work:
+                    log -= slope * (math.log1p(work[name]) - math.log1p(counts[name]))
             logs.append(log)
         middle = median(logs)
         limit = max(STRAGGLER_SD * robust_sd(logs), STRAGGLER_FLOOR)
-        near = {id(item) for (item, _), log in zip(parts, logs, strict=True) if abs(log - middle) <= limit}
-        kept = [(item, found) for item, found in kept if id(item) in near]
-    return kept or list(parts)
+        kept = [i for i in kept if abs(logs[i] - middle) <= limit]
+    return [parts[i] for i in kept] or list(parts)
 
 
 __all__ = ["CUSUM_LIMIT", "JUMP_SD", "Learner", "Three", "requested", "usual"]

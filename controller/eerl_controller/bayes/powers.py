@@ -34,7 +34,7 @@ CORRELATION = 0.7
 WHITE = 0.3
 LEVEL_WALK = 3e-4
 SLOPE_WALK = 5e-4
-FEATURES = ("generated", "longest")
+FEATURES = ("generated", "steps")
 
 
 class Layout:

@@ -1,9 +1,10 @@
 """Policy ``eerl`` in the synchronous modes: learn from every usable update, decide by one rule.
 
-Blocks of lowered clocks alternate with governor blocks as often as their evidence is worth it (``decision``). What
-the states mean here: ``SEARCH`` until lowered clocks were compared with the governor a few times; ``CONFIRMATION``
-while a setting is held that may be better, on the evidence of the next block; ``LOCKED`` while the best one known is
-held; ``REMEASURE`` while the governor is, for comparison. Every change of state goes through :meth:`_enter`.
+Lowered clocks alternate with governor blocks in the share that the plan for the rest of the run gives the governor
+(``table``, ``decision``). What the states mean here: ``SEARCH`` until lowered clocks were compared with the
+governor a few times; ``CONFIRMATION`` while a setting is held that may be better, on the evidence of the next
+block; ``LOCKED`` while the best one known is held; ``REMEASURE`` while the governor is, for comparison. Every
+change of state goes through :meth:`_enter`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from eerl_controller.bayes.decision import choose, find_hope
+from eerl_controller.bayes.decision import COMMITTED_UPDATES, choose, find_hope
 from eerl_controller.bayes.learner import Learner
 from eerl_controller.bayes.menu import Axis, Menu
 from eerl_controller.bayes.sample import GENERATION, TRAINING, parts_of
@@ -41,15 +42,15 @@ HOLD_UPDATES = 5
 #: Clocks nearer than this (a log) are not worth telling apart.
 LEAST_STEP = 0.02
 #: A trial goes no deeper than this many times what was tried: beyond lies extrapolation.
-DEEPER = 2.0
+DEEPER = 1.5
 #: A change of clocks must repay as many updates: the first one after it is no evidence, and the job feels it.
 CHANGE_UPDATES = 2.0
 #: Alternations of lowered clocks and governor that make a search.
 SEARCH_CONTRASTS = 3
 #: Nothing is tried or compared any more when fewer blocks than this are left to make use of it.
 LAST_PROBE_BLOCKS = 3.0
-#: Updates over which the governor's share of the latest updates is taken: two monitoring windows.
-SHARE_MEMORY = 40.0
+#: Updates that are left at least when nobody says how many: a fifth of the paper's runs of 500.
+SHORT_RUN = 100.0
 #: Share of the allowance that the first trial may take at the very worst.
 FIRST_SHARE = 0.5
 
@@ -76,8 +77,8 @@ class BayesSync(Stateful):
         self._contrasts = 0
         #: The lowered clocks that a governor block interrupts.
         self._held = GOVERNOR
-        #: The governor's share of the latest updates since the first trial.
-        self._governed = 0.0
+        #: Updates since the governor's last turn.
+        self._since = 0
         #: Clocks that the governor reached in its block.
         self._reached: list[tuple[float, float]] = []
         #: Updates in a row whose phases are not known.
@@ -118,8 +119,7 @@ class BayesSync(Stateful):
     def _count(self, evidence: Evidence, learnt: bool) -> None:
         observation = evidence.observation
         self._usable += learnt and evidence.in_force
-        if self._menu is not None and self.state is not State.SUSPENDED:
-            self._governed += (float(self.book.pair.is_governor) - self._governed) / SHARE_MEMORY
+        self._since += not self.book.pair.is_governor
         if observation is None:
             return
         self._blind = 0 if parts_of(observation) is not None else self._blind + 1
@@ -172,10 +172,14 @@ class BayesSync(Stateful):
         return kind(self._settings, self._grid, self._references)
 
     def _make_menu(self) -> Menu:
-        """The settings to choose among, for the clocks that the governor reaches."""
+        """The settings to choose among, for the clocks that the governor reaches.
+
+        Both axes choose among the same clocks: where they take the same one, one pool need not switch.
+        """
+        ceilings = self._learner.ceilings_mhz
+        clocks = thinned(self._clocks, max(ceilings))
         generation, training = (
-            Axis(part, thinned(self._clocks, mhz), mhz)
-            for part, mhz in zip((GENERATION, TRAINING), self._learner.ceilings_mhz, strict=True)
+            Axis(part, clocks, mhz) for part, mhz in zip((GENERATION, TRAINING), ceilings, strict=True)
         )
         return Menu((generation, training), self._idle_mhz, one_pool=self._one_pool)
 
@@ -222,14 +226,13 @@ class BayesSync(Stateful):
 
     def _allowance(self) -> Allowance:
         """What may be lost. When nobody says how long the run will be, it is taken to last as long again as it has
-        lasted, and no less than a monitoring window, so that something may begin.
+        lasted, and no less than a short run does; what was lost must then be within the limit at any time.
         """
         limit, past_s, left = self._settings.max_throughput_loss, self._learner.past_s, self._left
-        told = left is not None
-        if left is None:
-            left = max(float(self._learner.seen), float(self._settings.monitor_window))
-        probing = max(left - LAST_PROBE_BLOCKS * (BLOCK_UPDATES + 1.0), 0.0)
-        return Allowance(limit, past_s, left, told, governed=self._governed * probing)
+        if left is not None:
+            return Allowance(limit, past_s, left, (left,))
+        left = max(float(self._learner.seen), SHORT_RUN)
+        return Allowance(limit, past_s, left, (COMMITTED_UPDATES, left))
 
     def _decide(self) -> None:
         """A block is over, or the governor has been long enough: what comes next."""
@@ -247,18 +250,27 @@ class BayesSync(Stateful):
         reach = self._reach(menu)
         current = self._held if governed else self.book.pair
         table = Table(menu, learner)
-        best, here = choose(table, allowance, reach, current)
+        decided = choose(table, allowance, reach, current)
+        best, here = decided.best, decided.here
         # What a change must bring: enough to be seen at all, and its toll over what is left.
-        toll = CHANGE_UPDATES * best.saving
+        toll = CHANGE_UPDATES * best.worth
         least = max(self._settings.min_gain, toll / max(allowance.left, 1.0))
-        if here is not None and best.saving - here.saving < least:
+        if here is not None and best.worth - here.worth < least:
             best = here
         hope: Choice | None = None
-        probe = not governed and self._should_probe(best, allowance)
-        if not probe and allowance.left >= LAST_PROBE_BLOCKS * (BLOCK_UPDATES + 1.0):
-            trial = BLOCK_UPDATES + 1.0
+        ending = allowance.left < LAST_PROBE_BLOCKS * (BLOCK_UPDATES + 1.0)
+        probe = not governed and self._should_probe(best, ending=ending)
+        if not probe and not ending:
             hope = find_hope(
-                menu, learner, table, allowance, reach=reach, best=best, trial=trial, least=2.0 * toll
+                menu,
+                learner,
+                table,
+                allowance,
+                reach=reach,
+                decided=decided,
+                best=best,
+                trial=BLOCK_UPDATES + 1.0,
+                least=2.0 * toll,
             )
         if hope is not None and hope.pair == self.book.pair:
             # What it has shown is only known beside the governor.
@@ -281,18 +293,11 @@ class BayesSync(Stateful):
             found.append(max(DEEPER * deepest, -math.log(self._settings.start_fraction), following))
         return found[0], found[1]
 
-    def _should_probe(self, best: Choice, allowance: Allowance) -> bool:
-        """Whether what a governor block teaches is worth more than what it costs."""
+    def _should_probe(self, best: Choice, *, ending: bool) -> bool:
+        """Whether it is the governor's turn, by the share that the plan gives it."""
         if self._contrasts == 0:
             return True
-        block = BLOCK_UPDATES + 1.0
-        if best.pair.is_governor or allowance.left < LAST_PROBE_BLOCKS * block:
-            return False
-        clocks, times = self._learner.clocks_of(best.pair), self._learner.times
-        hold = times.after_probe(best.gradient, clocks, ((False, 2 * BLOCK_UPDATES + 1),))
-        after = times.after_probe(best.gradient, clocks, ((True, BLOCK_UPDATES), (False, BLOCK_UPDATES)))
-        cost = block * best.net + CHANGE_UPDATES * best.saving
-        return best.worth_knowing(hold - after) * (allowance.left - block) > cost
+        return not ending and best.saving > 0.0 and self._since >= turn_updates(best.governed)
 
     def _probe(self, best: Choice) -> None:
         note = (
@@ -300,6 +305,7 @@ class BayesSync(Stateful):
         )
         self._held = self.book.pair
         self._contrasts += 1
+        self._since = 0
         if self.state is State.SEARCH:
             self._enter(State.SEARCH, GOVERNOR, Reason.BETWEEN_TRIALS, note)
         else:
@@ -311,7 +317,7 @@ class BayesSync(Stateful):
             self._enter(State.SEARCH, hope.pair, Reason.TRIAL, note)
         else:
             self._enter(State.CONFIRMATION, hope.pair, Reason.MARGIN, note)
-        self._next_block(hope.pair)
+        self._next_block(hope)
 
     def _hold(self, best: Choice) -> None:
         note = f"{best}; {100 * self._learner.lost_share:.2f} % lost so far"
@@ -323,12 +329,13 @@ class BayesSync(Stateful):
         else:
             self._suspension.forgive()
             self._enter(State.LOCKED, best.pair, Reason.CONFIRMED, note)
-        self._next_block(best.pair)
+        self._next_block(best)
 
-    def _next_block(self, pair: Pair) -> None:
-        rests = self.state is State.LOCKED and pair == self._held
-        self._wanted = HOLD_UPDATES if rests else BLOCK_UPDATES
-        self._held, self._usable = pair, 0
+    def _next_block(self, choice: Choice) -> None:
+        rests = self.state is State.LOCKED and choice.pair == self._held
+        due = math.ceil(turn_updates(choice.governed)) - self._since
+        self._wanted = min(HOLD_UPDATES, max(due, 1)) if rests else BLOCK_UPDATES
+        self._held, self._usable = choice.pair, 0
 
     def _nothing_pays(self, reason: Reason) -> None:
         """The governor, and what it teaches; after a monitoring window of that, the governor for now."""
@@ -372,7 +379,7 @@ class BayesSync(Stateful):
             "usable": self._usable,
             "wanted": self._wanted,
             "contrasts": self._contrasts,
-            "governed": self._governed,
+            "since": self._since,
             "held": list(self._held),
             "reached": [list(item) for item in self._reached],
             "blind": self._blind,
@@ -387,13 +394,18 @@ class BayesSync(Stateful):
         self._first = [Observation.from_dict(item) for item in values["first"]]
         self._left, self._usable, self._wanted = values["left"], values["usable"], values["wanted"]
         self._contrasts, self._blind = values["contrasts"], values["blind"]
-        self._governed = values["governed"]
+        self._since = values["since"]
         self._held = Pair(*values["held"])
         self._reached = [(generation, training) for generation, training in values["reached"]]
         if values["fallback"] is not None:
             self._fallback = self._trials()
             self._fallback.load(values["fallback"])
             self.book = self._fallback.book
+
+
+def turn_updates(governed: float) -> float:
+    """Lowered updates between two blocks of the governor's, when it has this share of all updates."""
+    return (BLOCK_UPDATES + 1.0) * (1.0 - governed) / max(governed, 1e-3)
 
 
 def thinned(clocks: tuple[int, ...], ceiling_mhz: float) -> list[int]:

@@ -8,6 +8,7 @@ are correlated as they are.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,8 +27,8 @@ Index = tuple[int, int, int]
 
 #: Standard deviations of a one-sided 99 %.
 SURE = 2.326
-#: A governor block so often is expected for the rest of the run, when it is judged what will be known at its end.
-UPDATES_PER_CONTRAST = 30.0
+#: Part of a governor block that is evidence: the first of three updates is not, because clocks have just changed.
+BLOCK_USE = 2.0 / 3.0
 #: Blocks that a hope is given to show what there is to it.
 HOPE_BLOCKS = 3.0
 #: A locked clock never costs more than this beside what its depth explains (paper, appendix C: 0 to 2 %).
@@ -38,46 +39,46 @@ WORST_OFFSET = 0.02
 class Allowance:
     """What may be lost: ``limit`` of all the time, ``past_s`` seconds of which are over and ``left`` updates to come.
 
-    ``told`` is False when nobody said how many updates are left; ``governed`` of them are expected to be the
-    governor's, for comparison.
+    ``ends`` are the updates after which it must be kept: the same when that is known, sooner too when it is not.
     """
 
     limit: float
     past_s: float
     left: float
-    told: bool
-    governed: float = 0.0
+    ends: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A setting and what is expected of it, by update, as fractions of the governor's energy and time.
 
-    ``price`` is what another unit of allowed loss would save, ``loss_sd`` the standard deviation of ``loss``.
+    ``governed`` is the governor's best share beside it, ``worth`` what the two then save by update together.
     """
 
     pair: Pair
     saving: float
     loss: float
     loss_sd: float
-    price: float
-    #: Maps the state of time to ``loss``, for what a probe would make of its standard deviation.
-    gradient: Array
-
-    @property
-    def net(self) -> float:
-        """What an update at this setting is worth once its loss is paid for."""
-        return max(self.saving - self.price * self.loss, 0.1 * self.saving)
-
-    def worth_knowing(self, less_sd: float) -> float:
-        """What knowing the loss this much better is worth by update: so much of the allowance is free again."""
-        return self.price * SURE * less_sd
+    governed: float
+    worth: float
 
     def __str__(self) -> str:
         return (
             f"{100 * self.saving:.1f} % saving and {100 * self.loss:.2f} % loss expected, "
             f"known to {100 * self.loss_sd:.2f} points"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Hope:
+    """A clock response kinder than believed by so many standard deviations, beyond what one held clock tells of it.
+
+    ``held`` is that clock's place on the axis: what the others have in common with it, holding it will show.
+    """
+
+    axis: int
+    deviations: float
+    held: int
 
 
 class Table:
@@ -87,7 +88,7 @@ class Table:
         self,
         menu: Menu,
         learner: Learner,
-        hopeful: tuple[int, float] | None = None,
+        hopeful: Hope | None = None,
     ) -> None:
         times, powers, outlook = learner.times, learner.powers, learner.outlook
         self._menu = menu
@@ -105,12 +106,9 @@ class Table:
         slow, kept = [], np.ones(1)
         for number, (axis, own) in enumerate(zip(menu.axes, rows, strict=True)):
             log = own @ mean
-            if hopeful is not None and number == hopeful[0]:
-                # A trial's noise is in its way: what it may change is less than all that is not known.
-                variance = np.maximum(np.einsum("ij,ij->i", own @ self._covariance, own), 0.0)
-                noise = scales[number] ** 2 / HOPE_BLOCKS
-                log = log - hopeful[1] * variance / np.sqrt(variance + noise)
-                kept = np.sqrt(noise / (variance + noise))
+            if hopeful is not None and number == hopeful.axis:
+                shift, kept = self._hope(own, scales[number], hopeful)
+                log = log - shift
             # Physics: slower when lower, and never slower than the clock itself.
             slow.append(np.clip(np.maximum.accumulate(log), 0.0, axis.depths + WORST_OFFSET))
         rest_mean = mean[Layout.rest]
@@ -154,7 +152,7 @@ class Table:
         self._gradients[0][:, Layout.rest.start] += seconds[REST] * generation.depths
         self._gradients[1][:, Layout.rest.start + 1] += seconds[REST] * training.depths
         if hopeful is not None:
-            self._gradients[hopeful[0]] = kept[:, None] * self._gradients[hopeful[0]]
+            self._gradients[hopeful.axis] = kept[:, None] * self._gradients[hopeful.axis]
         self._switching_s = seconds[REST] * menu.switches
         worst = [np.expm1(axis.depths + WORST_OFFSET * axis.locked) for axis in menu.axes]
         self.worst_s = (
@@ -163,6 +161,17 @@ class Table:
             + (seconds[TRAINING] * worst[1])[None, None, :]
         )
         self._variances()
+
+    def _hope(self, rows: Array, scale: float, hope: Hope) -> tuple[Array, Array]:
+        """How much kinder each clock may turn out than the held one tells, and what part of the doubt stays."""
+        carried = rows @ self._covariance
+        variance = np.maximum(np.einsum("ij,ij->i", carried, rows), 0.0)
+        if variance[hope.held] > 0.0:
+            variance -= (carried @ rows[hope.held]) ** 2 / variance[hope.held]
+            variance = np.maximum(variance, 0.0)
+        # A trial's noise is in its way: what it may change is less than all that is not known.
+        noise = scale**2 / HOPE_BLOCKS
+        return hope.deviations * variance / np.sqrt(variance + noise), np.sqrt(noise / (variance + noise))
 
     def _variances(self) -> None:
         covariance, switching, at = self._covariance, self._switching_s, Layout.rest.start + 2
@@ -185,26 +194,47 @@ class Table:
         variance = self._past[1] + updates**2 * self._variance + 2.0 * updates * self._with_past
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
-    def paced(self, allowance: Allowance) -> Flags:
-        """Which settings could be held to the end, where more will be known of them than today.
+    def plans(
+        self, allowance: Allowance, shares: Sequence[float], *, least: float = 0.0, only: Index | None = None
+    ) -> tuple[Array, NDArray[np.int64]]:
+        """What each setting saves by update over the rest of the run, and the governor's best share beside it.
 
-        A contrast with the governor tells a loss to about the noise of one update; what is believed today and the
-        contrasts to come add up like independent measurements.
+        The rest of the run is planned as an alternation: the governor has a share of the updates, the setting has
+        the others. A larger share saves less, but tells the loss better and leaves more of the allowance to each
+        lowered update. What the alternation will have told at its end is one more measurement of the setting's loss.
+        Settings that no share makes allowed, or that cannot save more than ``least``, are at minus infinity; the
+        second array indexes ``shares``.
         """
-        lost, left, held = self._past[0], allowance.left, allowance.left - allowance.governed
-        whole_s = allowance.limit * (allowance.past_s + left * self.total_s + held * self.lost_s)
-        contrasts = left / UPDATES_PER_CONTRAST
-        kept = 1.0 / np.sqrt(1.0 + contrasts * np.maximum(self._variance, 0.0) / self._noise_s2)
-        found = np.asarray(lost + held * self.lost_s + SURE * kept * self._sd(held) <= whole_s)
-        found[0, 0, 0] = True
-        return found
+        best, which = np.full(self.saving.size, -math.inf), np.zeros(self.saving.size, dtype=np.int64)
+        if only is None:
+            at = np.flatnonzero(self.saving.ravel() * (1.0 - shares[0]) > least)
+        else:
+            at = np.array([np.ravel_multi_index(only, self.saving.shape)])
+        saving, lost_s = self.saving.ravel()[at], self.lost_s.ravel()[at]
+        with_past, variance = self._with_past.ravel()[at], np.maximum(self._variance.ravel()[at], 0.0)
+        limit = allowance.limit
+        for number, share in enumerate(shares):
+            allowed = np.ones(len(at), dtype=bool)
+            for left in allowance.ends:
+                held = left * (1.0 - share)
+                error = self._noise_s2 * (1.0 / max(left * share * BLOCK_USE, 1e-9) + 1.0 / max(held, 1e-9))
+                whole_s = limit * (allowance.past_s + left * self.total_s)
+                over = self._past[0] - whole_s + (held * (1.0 - limit)) * lost_s
+                shared = with_past + held * variance
+                rest = self._past[1] + held * (with_past + shared) - shared**2 / (variance + error)
+                allowed &= (over <= 0.0) & (SURE**2 * rest <= over**2)
+            value = np.where(allowed, (1.0 - share) * saving, -math.inf)
+            better = value > best[at]
+            which[at[better]] = number
+            best[at] = np.maximum(best[at], value)
+        return best.reshape(self.saving.shape), which.reshape(self.saving.shape)
 
     def allowed(self, allowance: Allowance, updates: float, reach: tuple[float, float]) -> Flags:
         """Which settings may run now, for so many updates, before they can be left for the governor."""
         lost, sd_lost = self._past[0], math.sqrt(max(self._past[1], 0.0))
         limit = allowance.limit
         committed = min(allowance.left, updates)
-        to_come = allowance.left if allowance.told else committed
+        to_come = max(min(allowance.ends), committed)
         # Seconds that the rest of the run takes count for the allowance, its own losses included.
         budget_s = limit * (allowance.past_s + to_come * self.total_s)
         surely = lost + SURE * sd_lost + committed * self.worst_s
@@ -227,29 +257,14 @@ class Table:
             return None
         return idle, axes[0].mhz.index(pair.generation_mhz), axes[1].mhz.index(pair.training_mhz)
 
-    def price(self, saving: Array, at: Index) -> float:
-        """What loss is worth: the saving given up by the loss given up, towards the setting that gives up least.
-
-        The governor is one of these settings, so what is held is never worth less than its price.
-        """
-        less = self.lost_s[at] - self.lost_s
-        cheaper = np.isfinite(saving) & (less > 1e-6 * self.total_s)
-        if not cheaper.any():
-            return 0.0
-        slopes = (saving[at] - saving[cheaper]) / (less[cheaper] / self.total_s)
-        return max(float(slopes.min()), 0.0)
-
-    def choice(self, at: Index, price: float) -> Choice:
+    def choice(self, at: Index, governed: float, worth: float) -> Choice:
         """The setting with this index."""
         axes = self._menu.axes
-        gradient = self._gradients[0][at[1]] + self._gradients[1][at[2]]
-        gradient[Layout.rest.start + 2] += float(self._switching_s[at])
-        idle = self._menu.idle_mhz if at[0] == 1 else None
         return Choice(
-            pair=Pair(axes[0].mhz[at[1]], axes[1].mhz[at[2]], idle),
+            pair=Pair(axes[0].mhz[at[1]], axes[1].mhz[at[2]], self._menu.idle_mhz if at[0] == 1 else None),
             saving=float(self.saving[at]),
             loss=float(self.lost_s[at] / self.total_s),
             loss_sd=math.sqrt(max(float(self._variance[at]), 0.0)) / self.total_s,
-            price=price,
-            gradient=gradient / self.total_s,
+            governed=governed,
+            worth=worth,
         )

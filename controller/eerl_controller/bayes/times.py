@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from eerl_controller.bayes.curve import PIECES, SlopePrior, basis
 from eerl_controller.bayes.filter import FilterBank
-from eerl_controller.bayes.sample import GENERATION, GOVERNED, REST, TRAINING, Clocks
+from eerl_controller.bayes.sample import GENERATION, REST, TRAINING, Clocks
 
 Array = NDArray[np.float64]
 
@@ -28,17 +28,17 @@ SLOPES = SlopePrior(mean=0.4, sd=0.3)
 OFFSET_MEAN, OFFSET_SD = 0.006, 0.006
 #: Elasticities of work: more tokens take more time, at most in proportion.
 WORK = {
-    GENERATION: (("generated", 0.5, 0.3), ("longest", 0.3, 0.3), ("valid", 0.0, 0.3)),
-    TRAINING: (("valid", 0.7, 0.3), ("generated", 0.1, 0.2)),
+    GENERATION: (("generated", 0.5, 0.3), ("steps", 0.3, 0.3), ("valid", 0.0, 0.3)),
+    TRAINING: (("valid", 0.4, 0.3), ("consumed", 0.4, 0.3)),
 }
 #: Refit and the like follow a clock little (they wait for the network), and switching costs them something.
 REST_SLOPE_MEAN, REST_SLOPE_SD = 0.1, 0.15
 SWITCH_MEAN, SWITCH_SD = 0.05, 0.2
 #: The level of the first updates' median, and of what is seen only now and then.
 LEVEL_SD = 0.1
-#: Noise of an update's parts before any data (paper, appendix B: 0.3 to 1 % over three updates); of the rest, which
-#: is short, more.
-NOISE = (0.015, 0.015, 0.05)
+#: Noise of an update's parts before any data (paper, appendix B: 0.3 to 1 % over three updates, so about twice that
+#: in one); of the rest, which is short, more.
+NOISE = (0.01, 0.01, 0.05)
 #: After so many readings all of them are weighed anew by the noise that they have shown.
 REWEIGHED = (6, 12, 24, 48)
 #: Suppositions: correlation of successive updates, share of the noise that parts have in common, and the random walk
@@ -152,13 +152,18 @@ class Times:
             row[Layout.offset[part]] = float(clocks.locked[part])
         return row
 
-    def _rows(self, part: int, counts: Mapping[str, float], clocks: Clocks) -> tuple[Array, Array]:
-        """Rows of a reading for every filter, and its own noise variance."""
+    def _work_row(self, part: int, counts: Mapping[str, float], clocks: Clocks) -> Array:
+        """The row that maps the state to a part's log seconds but for its noise."""
         row = self.response_row(part, clocks)
         row[Layout.level[part]] = 1.0
         for i, (name, _, _) in enumerate(WORK.get(part, ())):
             if name in counts and name in self._centres:
                 row[Layout.work[part].start + i] = math.log1p(counts[name]) - self._centres[name]
+        return row
+
+    def _rows(self, part: int, counts: Mapping[str, float], clocks: Clocks) -> tuple[Array, Array]:
+        """Rows of a reading for every filter, and its own noise variance."""
+        row = self._work_row(part, counts, clocks)
         rows = np.repeat(row[None, :], len(self._common), axis=0)
         scale = self.bank.scales[:, part]
         common = self._common if part != REST else np.zeros_like(self._common)
@@ -222,30 +227,16 @@ class Times:
                 found[part] = self.bank.read(part, rows, white, math.log(seconds[part]))
         return found[0], found[1], found[2]
 
-    def after_probe(self, gradient: Array, clocks: Clocks, pattern: Sequence[tuple[bool, int]]) -> float:
-        """Standard deviation that ``gradient @ state`` would have after blocks of usable updates.
-
-        ``pattern`` lists blocks: whether under the governor, and how many usable updates, each after one that is not.
-        """
-        at = int(self.bank.weights.argmax())
-        covariance = self.bank.covariance[at].copy()
-        decay, walk = self._decay[at], self._walk[at]
-        fresh = np.where(decay < 1.0, 1.0 - decay**2, 0.0) + walk
-        index = np.arange(Layout.size)
-        readings = {}
-        for governed in (True, False):
-            rows = [self._rows(part, {}, GOVERNED if governed else clocks) for part in (GENERATION, TRAINING)]
-            readings[governed] = [(row[at], float(white[at])) for row, white in rows]
-        for governed, usable in pattern:
-            for update in range(usable + 1):
-                covariance *= decay[:, None] * decay[None, :]
-                covariance[index, index] += fresh
-                if update == 0:
-                    continue
-                for row, white in readings[governed]:
-                    carried = covariance @ row
-                    covariance -= np.outer(carried, carried / (float(row @ carried) + white))
-        return math.sqrt(max(float(gradient @ covariance @ gradient), 0.0))
+    def distance(
+        self, seconds: tuple[float, float, float], counts: Mapping[str, float], clocks: Clocks
+    ) -> float:
+        """How far an update's phases are from what is expected of them, as a log, the further of both."""
+        mean = self.bank.pooled_mean()
+        found = []
+        for part in (GENERATION, TRAINING):
+            expected = self._work_row(part, counts, clocks) @ mean
+            found.append(abs(math.log(max(seconds[part], 1e-6)) - float(expected)))
+        return max(found)
 
     def lose(self, seconds: tuple[float, float, float], clocks: Clocks) -> None:
         """Account for what these seconds would have been less under the governor."""

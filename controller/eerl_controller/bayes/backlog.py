@@ -1,0 +1,202 @@
+"""In-flight updates as a queue of batches, and what is believed of the one thing about it that no record tells.
+
+Training takes one batch after the other: it waits until the batch is ready, then trains. Generation goes on
+meanwhile, at most as many batches ahead as requests may be old, and a batch is not ready before its longer responses
+have had their time, which begins when the batch may be begun. So in the long run an update takes as long as the
+slowest of three: generation's work, training's work, and, with an age of A, the latency of a batch and its training
+over A + 1 updates. How long that latency is shows only where both pools wait; until then it is bounded by that they
+do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eerl_controller.bayes.knee import RATIOS, Knee
+
+Array = NDArray[np.float64]
+
+#: Latencies that are told apart, as fractions of the mean one at which both pools would just wait.
+LATENCIES: Array = np.linspace(0.0, 1.6, 33)
+#: Believed latencies are passed on as this many equally likely ones.
+BELIEFS = 6
+#: Every so many of the curve's ratios are replayed, and what lies between is drawn straight.
+STRIDE = 4
+#: How far a replay's total may be off: a part of a batch in so many updates, and what it does not know of.
+EDGE_SD, MODEL_SD = 0.05, 0.004
+#: A pool that waits for a smaller share of an update than this does not wait.
+LEAST_WAIT = 0.01
+#: No policy age beyond this is told apart.
+OLDEST = 8
+
+
+@dataclass(slots=True)
+class Queue:
+    """How far a queue is: work done beyond the batch consumed last, and decode seconds since recent updates began.
+
+    Arrays by belief and setting; ``since`` has the latest update last.
+    """
+
+    ready_s: Array
+    since_s: list[Array]
+
+    @classmethod
+    def empty(cls, shape: tuple[int, int]) -> Queue:
+        """Nothing is ready, and every batch could have been begun long ago."""
+        return cls(np.zeros(shape), [np.full(shape, 1e9)] * OLDEST)
+
+    def copy(self) -> Queue:
+        """Another one, as far as this."""
+        return Queue(self.ready_s, list(self.since_s))
+
+    def spread(self, shape: tuple[int, int]) -> Queue:
+        """The mean over the beliefs, for as many others."""
+        return Queue(
+            np.full(shape, self.ready_s.mean()), [np.full(shape, item.mean()) for item in self.since_s]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {"ready_s": self.ready_s.tolist(), "since_s": [item.tolist() for item in self.since_s]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Queue:
+        """What :meth:`to_dict` wrote."""
+        return cls(np.array(values["ready_s"]), [np.array(item) for item in values["since_s"]])
+
+    def step(
+        self,
+        work_s: float,
+        latency_s: Array,
+        training_s: Array | float,
+        factor: Array,
+        limit_s: float,
+        age: int,
+    ) -> Array:
+        """Go through one update; returns its seconds. Work and latency are in decode seconds.
+
+        ``limit_s`` bounds how much work may be ready when it is over, ``age`` how many updates before it its batch
+        may have been begun.
+        """
+        waits = np.maximum(work_s - self.ready_s, latency_s - self.since_s[OLDEST - age])
+        running = np.maximum(waits, 0.0) * factor + training_s
+        decoded = running / factor
+        self.ready_s = np.minimum(self.ready_s + decoded - work_s, limit_s)
+        self.since_s = [*(item + decoded for item in self.since_s[1:]), decoded]
+        return np.asarray(running)
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Consecutive batches: governor seconds of either pool's work, the longest response, what updates really took.
+
+    ``slower`` are the factors by which the clocks in force slowed either pool, ``ahead`` the age of the oldest
+    request.
+    """
+
+    generation_s: Array
+    training_s: Array
+    longest: Array
+    running_s: Array
+    slower: tuple[Array, Array]
+    ahead: int
+
+    def run(
+        self, queue: Queue, latencies_s: Array, slower: Array, *, as_it_was: bool, only: int | None = None
+    ) -> Array:
+        """Seconds of every update, or of the ``only`` first ones, by belief and setting; the queue goes along.
+
+        ``slower`` slows generation besides; ``as_it_was``: with the slowdowns that were in force.
+        """
+        count = len(self.generation_s)
+        works = np.concatenate([self.generation_s, self.generation_s[: self.ahead]])
+        ends_s = np.concatenate([[0.0], np.cumsum(works)])
+        every = []
+        for i in range(count if only is None else only):
+            factor = slower[None, :] * (self.slower[0][i] if as_it_was else 1.0)
+            training_s = self.training_s[i] * (self.slower[1][i] if as_it_was else 1.0)
+            limit_s = float(ends_s[min(i + 1 + self.ahead, len(works))] - ends_s[i + 1])
+            latency_s = (latencies_s * self.longest[i])[:, None]
+            every.append(
+                queue.step(float(works[i]), latency_s, float(training_s), factor, limit_s, self.ahead)
+            )
+        return np.array(every)
+
+
+def believe(batches: Batches, was: Queue) -> tuple[Knee, Array]:
+    """How the pools go together, for every latency that agrees with what updates took, and these latencies."""
+    generation_s, training_s = float(batches.generation_s.mean()), float(batches.training_s.mean())
+    # Where the latency would just bind, in seconds of an update's longest response.
+    actual_s = float(batches.running_s.mean())
+    own_s = float((batches.training_s * batches.slower[1]).mean())
+    binding_s = (batches.ahead + 1) * actual_s - own_s
+    unit_s = binding_s / float((batches.longest * batches.slower[0]).mean())
+    start = was.spread((len(LATENCIES), 1))
+    expected = batches.run(start, LATENCIES * unit_s, np.ones(1), as_it_was=True).mean(axis=0)[:, 0]
+    error = (expected - actual_s) / actual_s
+    scale = np.hypot(EDGE_SD / np.sqrt(len(batches.running_s)), MODEL_SD)
+    # A replay that is too short even without latency, or too long with every one, still has a nearest.
+    weight = np.exp(-0.5 * ((error**2 - (error**2).min()) / scale**2))
+    chosen = LATENCIES[_quantiles(weight)] * unit_s
+    ratios = RATIOS[::STRIDE]
+    queue = Queue.empty((BELIEFS, len(ratios)))
+    batches.run(queue, chosen, np.exp(ratios), as_it_was=False)
+    coarse = batches.run(queue, chosen, np.exp(ratios), as_it_was=False).mean(axis=0)
+    curves = np.array([np.interp(RATIOS, ratios, curve) for curve in coarse])
+    critical = np.clip(np.gradient(curves.mean(axis=0), RATIOS), 0.0, curves.mean(axis=0))
+    return Knee(curves, critical, (generation_s, training_s)), chosen
+
+
+def _quantiles(weight: Array) -> NDArray[np.intp]:
+    """Indices of equally likely values of a distribution over :data:`LATENCIES`."""
+    cumulative = np.cumsum(weight) / weight.sum()
+    wanted = (np.arange(BELIEFS) + 0.5) / BELIEFS
+    return np.minimum(np.searchsorted(cumulative, wanted), len(weight) - 1)
+
+
+def batches_of(
+    seconds: Sequence[tuple[float, float]],
+    longest: Sequence[float],
+    running_s: Sequence[float],
+    slow: Sequence[tuple[float, float]],
+    ahead: int,
+) -> Batches:
+    """Batches from consecutive updates: the seconds of both pools as they were, and how slowed they were (logs)."""
+    factors = np.exp(np.array(slow))
+    governor_s, whole_s = np.array(seconds) / factors, np.array(running_s)
+    generation_s, training_s = governor_s[:, 0], governor_s[:, 1]
+    waited_s = whole_s - np.array(seconds)[:, 1]
+    idled_s = whole_s - np.array(seconds)[:, 0]
+    # Where training waited for a generation that never idled, the batch was ready just when it went on.
+    ready = (waited_s > LEAST_WAIT * whole_s) & (idled_s < LEAST_WAIT * whole_s)
+    before_s = np.cumsum(generation_s) - generation_s
+    return Batches(
+        generation_s=_works(before_s + waited_s / factors[:, 0], ready, generation_s.mean(), training_s),
+        training_s=training_s,
+        longest=np.array(longest) / np.mean(longest),
+        running_s=whole_s,
+        slower=(factors[:, 0], factors[:, 1]),
+        ahead=min(ahead, OLDEST),
+    )
+
+
+def _works(done_s: Array, ready: NDArray[np.bool_], mean_s: float, like: Array) -> Array:
+    """Work of every batch, from how much was done when it was ready, where that is known.
+
+    Batches in between share the work by ``like``, what training took for them: it follows the same tokens. So do
+    the first and the last, which take ``mean_s`` on average.
+    """
+    works_s = mean_s * like / like.mean()
+    known = np.flatnonzero(ready)
+    for one, two in pairwise(known.tolist()):
+        whole_s = done_s[two] - done_s[one]
+        if whole_s > 0.0:
+            part = like[one + 1 : two + 1]
+            works_s[one + 1 : two + 1] = whole_s * part / part.sum()
+    return np.asarray(works_s)

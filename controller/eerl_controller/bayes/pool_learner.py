@@ -1,0 +1,359 @@
+"""Everything that is believed about a run whose pools overlap, and what each update adds to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from eerl_controller.bayes.backlog import OLDEST
+from eerl_controller.bayes.paces import Paces
+from eerl_controller.bayes.recent import Latest, Recent
+from eerl_controller.bayes.sides import (
+    GENERATION,
+    GOVERNED,
+    REST,
+    TRAINING,
+    Lowered,
+    Sides,
+    Two,
+    lowered,
+    own_seconds,
+    sides_of,
+    work_of,
+)
+from eerl_controller.bayes.warm import AGREES, CONFIRMING
+from eerl_controller.bayes.watts import Watts
+from eerl_controller.clocks import Pair
+from eerl_controller.governor import STRAGGLER_FLOOR, STRAGGLER_SD
+from eerl_controller.records import ExecutionMode, UpdateRecord
+from eerl_controller.regression import robust_sd
+from eerl_controller.strategy import Evidence
+from eerl_controller.work import Unusable, phase_totals, visitors
+
+#: Page's cumulative sum: surprises beyond this drift add up, and this much of them is a change. Gaussian surprises
+#: reach it by chance once in some thousand updates; no single one can.
+CUSUM_DRIFT, CUSUM_LIMIT, LARGEST_SURPRISE = 0.75, 7.0, 3.0
+#: A change of this size (a log) is what an alarm makes possible: the loss that a lock must not keep.
+JUMP_SD = 0.03
+#: An update that generates more than this many times as much as another does not generate a batch like it.
+ONE_BATCH = 1.6
+#: A side that took longer than this many times what its work explains waited for something that no clock moves.
+LONGEST = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What an update showed: its sides, the tokens that they worked on, and the age of the oldest it consumed."""
+
+    sides: Sides
+    counts: Mapping[str, float]
+    age: float
+
+    def to_list(self) -> list[Any]:
+        """Ready for JSON."""
+        return [self.sides.to_list(), dict(self.counts), self.age]
+
+    @classmethod
+    def from_list(cls, values: list[Any]) -> Look:
+        """What :meth:`to_list` wrote."""
+        sides, counts, age = values
+        return cls(Sides.from_list(sides), dict(counts), age)
+
+
+class PoolLearner:
+    """The models of time and power, what is expected of the next updates, and what was spent of the allowance."""
+
+    def __init__(self, mode: ExecutionMode, top_mhz: float) -> None:
+        self._mode = mode
+        self._top_mhz = top_mhz
+        self.ceilings_mhz = (top_mhz, top_mhz)
+        self.paces, self.watts, self.recent = Paces(mode), Watts(), Recent(mode)
+        #: Seconds that the run has taken, without what waited for nothing that a clock moves.
+        self.past_s = 0.0
+        #: Updates that the run has taken, lost ones included.
+        self.seen = 0
+        self._last_update: int | None = None
+        #: Tokens that the latest updates generated, by update.
+        self._generated: dict[int, float] = {}
+        #: How deep either clock has been while it could be learnt from, as a log below the governor's.
+        self.reach = [0.0, 0.0]
+        #: The reach of an earlier run, and how many lowered updates have agreed with it so far (``warm``).
+        self._told: list[float] | None = None
+        self._agreed = 0
+        self._cusum = [0.0, 0.0, 0.0, 0.0]
+        self._gaps_s = [0.0, 0.0]
+        #: The latest update: what it showed, and as one of those that the next are expected to be like.
+        self.look: Look | None = None
+        self._newest: Latest | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the models have begun and expect anything."""
+        return self.paces.known and self.recent.known and self.watts.known
+
+    @property
+    def alarmed(self) -> bool:
+        """Whether updates have lately not been what they were."""
+        return max(self._cusum) >= CUSUM_LIMIT
+
+    @property
+    def lost_share(self) -> float:
+        """What lowered clocks are believed to have cost so far, as a share of the run's time."""
+        return self.paces.lost[0] / self.past_s if self.past_s > 0.0 else 0.0
+
+    def setting_of(self, pair: Pair) -> Lowered:
+        """A pair of clocks as the models see it."""
+        return lowered(pair, self.ceilings_mhz, self._top_mhz)
+
+    def begin(self, first: Sequence[Look], ceilings_mhz: Two) -> None:
+        """Start the models from governor updates: their medians first, then one by one.
+
+        What the run has lost before, to another governor, is kept.
+        """
+        self.ceilings_mhz = ceilings_mhz
+        names = {name for look in first for name in look.counts}
+        centres = {
+            name: median(look.counts[name] for look in first if name in look.counts) for name in sorted(names)
+        }
+        a, b, c = (median(look.sides.seconds[part] for look in first) for part in range(3))
+        if not self.paces.known:
+            self.past_s = self.seen * median(
+                look.sides.running_s + look.sides.seconds[REST] for look in first
+            )
+        self.paces.begin((a, b, c), centres)
+        self.watts.begin(*first_watts([look.sides for look in first]))
+        self.recent.forget()
+        for look in self._usual(first):
+            self.paces.advance()
+            self.watts.advance(1)
+            self._learn(look, GOVERNED)
+            self._expect(look, GOVERNED)
+        self.recent.refresh(self.paces.slow)
+        self.settle()
+        self.reach = [0.0, 0.0]
+
+    def _usual(self, first: Sequence[Look]) -> list[Look]:
+        """The first updates that are near the others at equal work: the very first are slow for theirs."""
+        kept = list(first)
+        for part in (GENERATION, TRAINING):
+            logs = [
+                math.log(look.sides.seconds[part]) - self.paces.work_log(part, look.counts) for look in first
+            ]
+            middle = median(logs)
+            limit = max(STRAGGLER_SD * robust_sd(logs), STRAGGLER_FLOOR)
+            near = {id(look) for look, log in zip(first, logs, strict=True) if abs(log - middle) <= limit}
+            kept = [look for look in kept if id(look) in near]
+        return kept or list(first)
+
+    def settle(self) -> None:
+        """An alarm was taken care of."""
+        self._cusum = [0.0] * 4
+
+    def doubt(self, pair: Pair) -> None:
+        """The machine, or what these clocks cost, may have changed."""
+        generation_mhz, training_mhz = pair.phases
+        self.paces.doubt((generation_mhz is not None, training_mhz is not None), JUMP_SD)
+        self.settle()
+
+    def observe(self, evidence: Evidence, wished: Pair, *, settled: bool) -> bool:
+        """Count the update's time and what its clocks took of it; True when it could be learnt from."""
+        record, pair = evidence.record, evidence.pair
+        lost = max(record.update - self._last_update - 1, 0) if self._last_update is not None else 0
+        self._last_update = record.update
+        self.seen += 1 + lost
+        visit_s = visitors(record)[0]
+        validation_s = phase_totals(record).get("validation", (0.0, None))[0]
+        self.recent.add_visits(validation_s, max(visit_s - validation_s, 0.0))
+        look = self.look = self._look(evidence)
+        if not self.known:
+            return False
+        usual_s = self.recent.own_s
+        own_s = max((record.elapsed_s or usual_s) - visit_s, 0.0)
+        ran_under = self.setting_of(pair or requested(record))
+        strange = look is None or self.paces.excess(look.sides.seconds, look.counts, ran_under) > LONGEST
+        self.past_s += (min(own_s, LONGEST * usual_s) if strange else own_s) + visit_s + lost * usual_s
+        self.paces.advance(1 + lost)
+        self.watts.advance(1 + lost)
+        if lost:
+            self._lose_typically(float(lost), self.setting_of(wished), 0.0)
+        self._newest = None
+        if look is not None and pair is not None:
+            if settled:
+                self._learn(look, ran_under)
+            if not strange:
+                self._expect(look, ran_under)
+        if evidence.unusable is not Unusable.OPERATOR_HOLD and not ran_under.is_governor:
+            if look is None or strange:
+                self._lose_typically(1.0, ran_under, validation_s)
+            else:
+                self._lose(look.sides, ran_under, validation_s)
+        return look is not None and pair is not None and settled
+
+    def _look(self, evidence: Evidence) -> Look | None:
+        """What the update showed; None when its sides are not known."""
+        observation, record = evidence.observation, evidence.record
+        generated = observation.counts.get("generated") if observation is not None else None
+        if generated is not None:
+            self._generated = {**self._generated, int(record.update): generated}
+            self._generated = {n: self._generated[n] for n in sorted(self._generated)[-OLDEST - 1 :]}
+        if observation is None:
+            return None
+        sides = sides_of(observation, record, self._mode, (self._gaps_s[0], self._gaps_s[1]))
+        if sides is None:
+            return None
+        own = own_seconds(observation)
+        if own is not None and not sides.visited:
+            self._gaps_s = [max(sides.seconds[axis] - own[axis], 0.0) for axis in (0, 1)]
+        # What is as old as the oldest consumed request was generated as many updates ago.
+        age = float(record.policy_age_max or 0.0)
+        consumed = self._generated.get(int(record.update) - max(round(min(age, OLDEST)), 1))
+        if consumed is not None and generated and not 1.0 / ONE_BATCH <= consumed / generated <= ONE_BATCH:
+            # It was not one batch: a queue that fills generates several in an update.
+            consumed = None
+        return Look(sides, work_of(observation, consumed), age)
+
+    def refresh(self) -> None:
+        """Work out what is expected of the next updates, and what was lost in the latest, by today's belief."""
+        self.recent.refresh(self.paces.slow)
+        more_s = self.recent.corrected_s()
+        if more_s:
+            self.paces.lose((0.0, 0.0, 0.0), more_s, GOVERNED)
+
+    def _learn(self, look: Look, setting: Lowered) -> None:
+        surprises = self.paces.read(look.sides.seconds, look.counts, setting)
+        for axis in (GENERATION, TRAINING):
+            surprise = max(-LARGEST_SURPRISE, min(LARGEST_SURPRISE, surprises[axis]))
+            for i, signed in ((2 * axis, surprise), (2 * axis + 1, -surprise)):
+                self._cusum[i] = max(self._cusum[i] + signed - CUSUM_DRIFT, 0.0)
+            self.reach[axis] = max(self.reach[axis], setting.depths[axis])
+        if self._told is not None and not setting.is_governor:
+            self._compare(max(abs(surprises[axis]) for axis in (GENERATION, TRAINING)))
+        self.watts.read(look.sides, setting)
+
+    def _compare(self, surprise: float) -> None:
+        """One lowered update more agrees with what an earlier run knew, or contradicts all of it."""
+        if surprise > AGREES:
+            self.paces.forget_prior()
+            self._told = None
+            return
+        self._agreed += 1
+        if self._agreed >= CONFIRMING and self._told is not None:
+            self.reach = [max(own, told) for own, told in zip(self.reach, self._told, strict=True)]
+            self._told = None
+
+    def posterior(self) -> dict[str, Any] | None:
+        """What is known of the clocks, ready for JSON; None before anything is."""
+        if not self.known:
+            return None
+        return {
+            "paces": self.paces.posterior(),
+            "watts": self.watts.posterior(),
+            "reach": list(self.reach),
+            "ceilings_mhz": list(self.ceilings_mhz),
+        }
+
+    def warm(self, posterior: Mapping[str, Any]) -> None:
+        """Begin, when the time comes, from what an earlier run knew."""
+        self.paces.prior, self.watts.prior = posterior["paces"], posterior["watts"]
+        self._told, self._agreed = [float(depth) for depth in posterior["reach"]], 0
+
+    def _expect(self, look: Look, setting: Lowered) -> None:
+        """The update becomes one of those that the next ones are expected to be like."""
+        longest = look.counts.get("longest_consumed", look.counts.get("longest", 1.0))
+        self._newest = Latest(look.sides, setting, max(longest, 1.0), look.age)
+        self.recent.add(self._newest)
+
+    def _lose(self, sides: Sides, setting: Lowered, validation_s: float) -> None:
+        """What an update's clocks cost, whether it is evidence or not."""
+        slow = self.paces.slow(setting)
+        if self._mode is ExecutionMode.ASYNC_DRAINED:
+            generation_s, training_s = (sides.seconds[axis] * math.exp(-slow[axis]) for axis in (0, 1))
+            governor_s = max(generation_s, training_s)
+            critical = (governor_s, 0.0) if generation_s >= training_s else (0.0, governor_s)
+        else:
+            knee = self.recent.knee
+            scale = sides.running_s / float(knee.running_s(slow[0], slow[1]))
+            own, other = knee.critical_s(0.0, 0.0)
+            critical = (scale * float(own), scale * float(other))
+            governor_s = sum(critical)
+            if self._newest is not None:
+                self._newest.accounted = (slow[0], slow[1], sides.running_s - governor_s)
+        self._account(critical, sides.running_s - governor_s, sides.seconds[REST], setting, validation_s)
+
+    def _lose_typically(self, updates: float, setting: Lowered, validation_s: float) -> None:
+        """The same for updates of which nothing is known but their setting."""
+        if setting.is_governor:
+            return
+        knee, slow = self.recent.knee, self.paces.slow(setting)
+        own, other = knee.critical_s(0.0, 0.0)
+        more_s = float(knee.running_s(slow[0], slow[1]) - knee.running_s(0.0, 0.0))
+        rest_s = self.recent.rest_s * math.exp(slow[REST])
+        critical = (updates * float(own), updates * float(other))
+        self._account(critical, updates * more_s, updates * rest_s, setting, validation_s)
+
+    def _account(
+        self, critical_s: Two, more_s: float, rest_s: float, setting: Lowered, validation_s: float
+    ) -> None:
+        slow = self.paces.slow(setting)
+        rest_governor_s = rest_s * math.exp(-slow[REST])
+        validated_s = validation_s * math.exp(-slow[GENERATION])
+        more_s += (rest_s - rest_governor_s) + (validation_s - validated_s)
+        governor_s = (critical_s[0] + validated_s, critical_s[1], rest_governor_s)
+        self.paces.lose(governor_s, more_s, setting)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "ceilings_mhz": list(self.ceilings_mhz),
+            "paces": self.paces.to_dict(),
+            "watts": self.watts.to_dict(),
+            "recent": self.recent.to_dict(),
+            "past_s": self.past_s,
+            "seen": self.seen,
+            "last_update": self._last_update,
+            "generated": [[update, tokens] for update, tokens in self._generated.items()],
+            "reach": list(self.reach),
+            "cusum": list(self._cusum),
+            "gaps_s": list(self._gaps_s),
+            "told": self._told,
+            "agreed": self._agreed,
+        }
+
+    def load(self, values: Mapping[str, Any]) -> None:
+        """Take over what :meth:`to_dict` wrote."""
+        generation, training = values["ceilings_mhz"]
+        self.ceilings_mhz = (generation, training)
+        self.paces.load(values["paces"])
+        self.watts.load(values["watts"])
+        self.recent.load(values["recent"])
+        self.past_s, self.seen = values["past_s"], values["seen"]
+        self._last_update = values["last_update"]
+        self._generated = dict(values["generated"])
+        self.reach, self._cusum = list(values["reach"]), list(values["cusum"])
+        self._gaps_s = list(values["gaps_s"])
+        self._told, self._agreed = values["told"], values["agreed"]
+
+
+def first_watts(found: Sequence[Sides]) -> tuple[Two, Two]:
+    """Typical watts of either pool at work, and otherwise, of updates whose joules are known."""
+    busy, other = [], []
+    for pool in (GENERATION, TRAINING):
+        works, rests = [], []
+        for sides in found:
+            if sides.busy_j is not None and sides.other_j is not None:
+                works.append(sides.busy_j[pool] / sides.busy_s[pool])
+                if sides.other_s(pool) > 0.0 and sides.other_j[pool] > 0.0:
+                    rests.append(sides.other_j[pool] / sides.other_s(pool))
+        busy.append(median(works))
+        other.append(median(rests) if rests else busy[pool])
+    return (busy[0], busy[1]), (other[0], other[1])
+
+
+def requested(record: UpdateRecord) -> Pair:
+    """The clocks of an update that ran under more than one plan, as far as its pools tell."""
+    found = [record.pools.get(name) for name in ("generation", "training")]
+    mhz = [pool.requested_mhz if pool is not None else None for pool in found]
+    return Pair(mhz[0], mhz[1])

@@ -1,0 +1,53 @@
+"""Warm start: what a finished run knows of its clocks, for a run of the same job on the same GPUs.
+
+A posterior is plain data. It says how either pool's time and power answer the clock, nothing of how long updates are:
+that is measured anew. A run that starts from it still calibrates, goes no deeper at first than a run without it, and
+trusts what it was told only when its first lowered updates agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+VERSION = 1
+#: What must be the same for a posterior to be of use. ``gpus`` are UUIDs: another allocation is another machine.
+KEY = ("model", "framework", "mode", "batch_shape", "gpu_model", "pool_sizes", "gpus")
+#: Variance that is added to a posterior, as a share of what is believed without one: another day, another job.
+DOUBT = 0.1
+#: First lowered updates within this many standard deviations agree; so many of them are a confirmation.
+AGREES, CONFIRMING = 2.5, 2
+
+
+def fits(posterior: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
+    """Whether a posterior is of this version and of a job with this key; an unknown part of a key fits nothing."""
+    found = posterior.get("key")
+    if posterior.get("version") != VERSION or not isinstance(found, Mapping):
+        return False
+    return all(key.get(name) is not None and key.get(name) == found.get(name) for name in KEY)
+
+
+def extract(mean: Array, covariance: Array, states: Sequence[int]) -> dict[str, Any]:
+    """What is believed of some states, ready for JSON."""
+    index = np.array(states)
+    return {"mean": mean[index].tolist(), "covariance": covariance[np.ix_(index, index)].tolist()}
+
+
+def insert(mean: Array, covariance: Array, states: Sequence[int], values: Mapping[str, Any] | None) -> None:
+    """Start these states from what :func:`extract` wrote, with some doubt; unchanged without, or when it is unfit."""
+    if values is None:
+        return
+    index = np.array(states)
+    known, spread = np.array(values["mean"], dtype=float), np.array(values["covariance"], dtype=float)
+    if known.shape != index.shape or spread.shape != (len(index), len(index)):
+        return
+    if not (np.isfinite(known).all() and np.isfinite(spread).all()):
+        return
+    block = np.ix_(index, index)
+    mean[index] = known
+    covariance[block] = DOUBT * covariance[block] + spread

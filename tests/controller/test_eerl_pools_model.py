@@ -1,0 +1,66 @@
+"""What policy eerl believes of overlapping pools, against what is true."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from controller.test_eerl_pools_properties import MODEL, tame
+from controller.test_properties import GRID, tell
+from controller.worlds import DRAINED, INFLIGHT, training_bound, world
+
+from eerl_controller import Controller, ExecutionMode, Settings
+from eerl_controller.bayes.pool_strategy import BayesPools
+from eerl_controller.clocks import Pair
+from eerl_twin import World, simulate
+from eerl_twin.run import Settings as TwinSettings
+
+PLACES = [make(mode) for mode in (DRAINED, INFLIGHT) for make in (world, training_bound)]
+
+
+def lived(place: World, updates: int, seed: int = 1) -> tuple[BayesPools, Any]:
+    """The strategy after a run, and the run."""
+    controller = Controller(Settings(), place.mode, place.grid)
+    run = simulate(place, controller, updates, seed)
+    strategy = controller._strategy
+    assert isinstance(strategy, BayesPools)
+    return strategy, run
+
+
+@pytest.mark.parametrize("place", PLACES, ids=["drained", "drained-train", "inflight", "inflight-train"])
+def test_what_it_believes_to_have_lost_is_what_it_lost(place: World) -> None:
+    """Seconds lost to lowered clocks over 200 updates: within a third of a percent of the run."""
+    strategy, run = lived(place, 200)
+    strategy._learner.refresh()
+
+    truth_s = sum(run.elapsed_s) - sum(run.governor_elapsed_s)
+    believed_s, _ = strategy._learner.paces.lost
+    assert abs(believed_s - truth_s) < 0.0035 * sum(run.elapsed_s)
+
+
+@pytest.mark.parametrize("place", PLACES[:2], ids=["generation", "training"])
+def test_a_pace_under_the_clock_that_is_held_is_known(place: World) -> None:
+    """How much slower either side is under the clocks that it came to rest at: within a point and a half."""
+    strategy, _ = lived(place, 200)
+    pair = next(
+        Pair(*held) for held in (strategy._held, strategy.book.pair) if Pair(*held).training_mhz is not None
+    )
+
+    believed = strategy._learner.paces.slow(strategy._learner.setting_of(pair))
+
+    setting = TwinSettings(place).of(pair.generation_mhz, pair.training_mhz, pair.idle_mhz, False)
+    offset = place.lock_offset_training
+    assert believed[1] == pytest.approx(np.log(setting.training_slow * (1.0 + offset)), abs=0.015)
+
+
+@pytest.mark.parametrize("mode", [ExecutionMode.ASYNC_DRAINED, ExecutionMode.ASYNC_INFLIGHT])
+def test_the_plausible_records_of_the_property_tests_have_clocks_lowered(mode: ExecutionMode) -> None:
+    """Those tests would show nothing if the governor were never left."""
+    controller, rng, lowered = Controller(MODEL, mode, GRID), np.random.default_rng(4), 0
+
+    for number in range(60):
+        tell(controller, number, tame(rng), 0)
+        lowered += not controller.plan.is_governor
+
+    assert lowered > 10

@@ -1,0 +1,108 @@
+"""Warm start: a later run of the same job on the same GPUs begins from what an earlier one knew, and checks it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from controller.worlds import DRAINED, INFLIGHT, training_bound
+
+from eerl_controller import Controller, ExecutionMode, Settings
+from eerl_controller.bayes.pool_strategy import BayesPools
+from eerl_twin import Run, World, simulate
+from eerl_twin.response import TimeResponse
+
+KEY: dict[str, Any] = {
+    "model": "qwen",
+    "framework": "nemo",
+    "mode": "async_drained",
+    "batch_shape": [64, 8, 4096],
+    "gpu_model": "H100",
+    "pool_sizes": [8, 24],
+    "gpus": ["GPU-a", "GPU-b"],
+}
+
+
+def strategy_of(controller: Controller) -> BayesPools:
+    """The strategy, on which the pair of methods is."""
+    found = controller._strategy
+    assert isinstance(found, BayesPools)
+    return found
+
+
+def run_in(
+    place: World, seed: int, posterior: dict[str, Any] | None = None, updates: int = 120
+) -> tuple[Controller, Run]:
+    """A run, from a posterior if there is one."""
+    controller = Controller(Settings(), place.mode, place.grid)
+    if posterior is not None:
+        assert strategy_of(controller).from_posterior(posterior, KEY)
+    return controller, simulate(place, controller, updates, seed)
+
+
+def learnt(place: World) -> dict[str, Any]:
+    """What a run of 200 updates knows, through JSON."""
+    controller, _ = run_in(place, 1, updates=200)
+    posterior = strategy_of(controller).posterior(KEY)
+    return dict(json.loads(json.dumps(posterior, allow_nan=False)))
+
+
+@pytest.mark.parametrize("mode", [DRAINED, INFLIGHT])
+def test_a_warm_run_saves_as_much_and_keeps_the_limit(mode: ExecutionMode) -> None:
+    """Sixty updates of the same job: a cold search is short, so there is little to gain, and nothing may be lost."""
+    place = training_bound(mode)
+    posterior = learnt(place)
+
+    cold, warm = (
+        [run_in(place, seed, known, updates=60)[1].totals() for seed in (2, 3, 4)]
+        for known in (None, posterior)
+    )
+
+    saved = [sum(item.energy_saving for item in runs if item is not None) for runs in (cold, warm)]
+    assert saved[1] > 0.9 * saved[0] > 0.0
+    assert min(item.throughput_change for item in warm if item is not None) > -0.021
+
+
+def test_the_first_trial_is_no_deeper_than_without() -> None:
+    """It is confirmed first: one tenth below the clock that the governor reaches, where a trial costs anything."""
+    place = training_bound(DRAINED)
+    _, run = run_in(place, 2, learnt(place), updates=30)
+
+    first = next(plan for plan in run.plans if plan is not None and plan.training_mhz is not None)
+    ceiling = max(record.pools["training"].achieved_mhz or 0.0 for record in run.records)
+    assert (first.training_mhz or 0) > 0.88 * ceiling
+
+
+def test_what_is_not_so_is_found_out() -> None:
+    """The posterior is of work that the clock does not touch; here it does, wholly: the limit is kept."""
+    place = training_bound(DRAINED)
+    posterior = learnt(replace(place, training_response=TimeResponse(bound=0.02)))
+    stiff = replace(place, training_response=TimeResponse(bound=1.0))
+
+    for seed in (5, 6):
+        _, run = run_in(stiff, seed, posterior, updates=150)
+        totals = run.totals()
+        assert totals is not None
+        assert totals.throughput_change > -0.021
+
+
+@pytest.mark.parametrize("name", sorted(KEY))
+def test_another_job_starts_afresh(name: str) -> None:
+    """Any part of the key that differs, or is not known: nothing is taken over."""
+    posterior = learnt(training_bound(DRAINED)) if name == "gpus" else {"version": 1, "key": KEY}
+    place = training_bound(DRAINED)
+    controller = Controller(Settings(), place.mode, place.grid)
+    before = controller.snapshot()
+
+    assert not strategy_of(controller).from_posterior(posterior, {**KEY, name: "another"})
+    assert not strategy_of(controller).from_posterior(posterior, {**KEY, name: None})
+    assert controller.snapshot() == before
+
+
+def test_a_run_that_knows_nothing_leaves_nothing() -> None:
+    """Three updates are no knowledge."""
+    controller, _ = run_in(training_bound(DRAINED), 1, updates=3)
+
+    assert strategy_of(controller).posterior(KEY) is None

@@ -1,0 +1,264 @@
+"""Hindsight: what clocks did, smoothed out of a run whose truth is known by construction."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from eerl_controller import ExecutionMode, PhaseRecord, PoolRecord, UpdateRecord
+from eerl_controller.clocks import GOVERNOR, Pair
+from eerl_controller.hindsight.entries import Entry, Reader, with_idle
+from eerl_controller.hindsight.history import MOST_ENTRIES, History
+from eerl_controller.hindsight.reckoning import Reckoning
+from eerl_controller.hindsight.series import EFFECT_WALKS, LEVEL_WALKS, NOISES, Rows, Series
+
+COLOCATED = ExecutionMode.COLOCATED_SYNC
+DEEP = Pair(1200, 1200)
+
+
+def record(update: int, pair: Pair, plan_id: int | None, **fields: object) -> UpdateRecord:
+    """An update of 100 s and 100 kJ of the governor; a lock takes 10 % more time at 30 % less power."""
+    slow, cheap = (1.0, 1.0) if pair.is_governor else (1.1, 0.7)
+    phases = {
+        name: PhaseRecord(elapsed_s=seconds * slow, energy_j=1000.0 * seconds * slow * cheap)
+        for name, seconds in (("generation", 60.0), ("training", 40.0))
+    }
+    values = {
+        "update": update,
+        "plan_id": plan_id,
+        "elapsed_s": 100.0 * slow,
+        "energy_j": 100_000.0 * slow * cheap,
+        "phases": phases,
+        "pools": {
+            "generation": PoolRecord(requested_mhz=pair.generation_mhz, achieved_mhz=pair.generation_mhz),
+            "training": PoolRecord(requested_mhz=pair.training_mhz, achieved_mhz=pair.training_mhz),
+        },
+        "generated_tokens": 1000,
+        "longest_generated_tokens": 100,
+        "valid_tokens": 900,
+        **fields,
+    }
+    return UpdateRecord(**values)  # type: ignore[arg-type]
+
+
+def story(*stretches: tuple[Pair, int]) -> list[Entry]:
+    """Entries of a run that holds each pair for so many updates; every stretch is a plan of its own."""
+    reader, update, found = Reader(COLOCATED), 0, []
+    for plan_id, (pair, count) in enumerate(stretches):
+        for _ in range(count):
+            update += 1
+            entry = reader.read(record(update, pair, plan_id), pair)
+            assert entry is not None
+            found.append(entry)
+    return found
+
+
+def noisy_rows(seed: int, *, drift: float = 0.0, jump: float = 0.0) -> Rows:
+    """Blocks of ten of the governor and of a setting with effect 0.1; AR(1) noise, and an elasticity of 0.5."""
+    rng = np.random.default_rng(seed)
+    count = 200
+    noise = np.zeros(count)
+    for i in range(1, count):
+        noise[i] = 0.6 * noise[i - 1] + rng.normal(0.0, 0.008)
+    group = np.where(np.arange(count) // 10 % 2 == 1, 0, -1)
+    work = rng.normal(0.0, 0.2, (count, 1))
+    log = 3.0 + 0.5 * work[:, 0] + 0.1 * (group >= 0) + noise + drift * np.arange(count)
+    log[count // 2 :] += jump
+    return Rows(log, work, (0.8,), group, np.arange(count, dtype=float))
+
+
+def fit(rows: Rows) -> Series:
+    """The series with a broad prior of the one setting's effect."""
+    return Series(rows, 1, np.array([[0.25]]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("drift", "jump"), [(0.0, 0.0), (5e-4, 0.0), (0.0, -0.08)])
+def test_the_effect_is_told_from_level_and_work(seed: int, drift: float, jump: float) -> None:
+    """Neither ageing of 10 % over the run nor a sudden change of cost moves what a setting is found to do."""
+    series = fit(noisy_rows(seed, drift=drift, jump=jump))
+
+    lowered = series.effect[series.effect != 0.0]
+    assert lowered.mean() == pytest.approx(0.1, abs=0.01)
+    assert series.effect[:10].tolist() == [0.0] * 10
+
+
+def test_its_own_error_is_as_large_as_it_says() -> None:
+    """Over 60 series the mean effect is outside its 95 % interval seldom, and off by its standard error."""
+    off = []
+    for seed in range(60):
+        rows = noisy_rows(100 + seed)
+        series = fit(rows)
+        lowered = (rows.group >= 0).astype(float)[None, :] / float((rows.group >= 0).sum())
+        means, variances = series.spread(lowered)
+        weights = series.weights[:, None]
+        middle = float((weights * means).sum())
+        variance = float((weights * (variances + (means - middle) ** 2)).sum())
+        off.append((middle - 0.1) / math.sqrt(variance))
+
+    assert sum(abs(value) > 1.96 for value in off) <= 8
+    assert 0.6 <= float(np.std(off)) <= 1.4
+
+
+def test_bands_give_what_full_matrices_give() -> None:
+    """Effect and variance under one supposition agree with the textbook's generalised least squares."""
+    rows = noisy_rows(7)
+    keep = 30
+    rows = Rows(rows.log[:keep], rows.work[:keep], rows.expected, rows.group[:keep], rows.at[:keep])
+    series = fit(rows)
+    supposed = (NOISES[1], LEVEL_WALKS[2], EFFECT_WALKS[1])
+    solution = series._solve(supposed)
+    (correlation, white), level, walk = supposed
+
+    at, lowered = rows.at, (rows.group >= 0).astype(float)
+    apart = np.abs(at[:, None] - at[None, :])
+    before = np.minimum(at[:, None], at[None, :])
+    covariance = np.diag(white / series._weight) + (1.0 - white) * correlation**apart
+    covariance += level**2 * before + walk**2 * before * lowered[:, None] * lowered[None, :]
+    columns = np.stack([np.ones(keep), rows.work[:, 0], lowered], axis=1)
+    inverse = np.linalg.inv(covariance)
+    normal = columns.T @ inverse @ columns + series._precision
+    found = np.linalg.solve(normal, columns.T @ inverse @ (rows.log - 0.8 * rows.work[:, 0]))
+    rest = rows.log - 0.8 * rows.work[:, 0] - columns @ found
+    drifted = walk**2 * before * lowered[None, :] @ inverse @ rest
+
+    assert solution.effect == pytest.approx(lowered * (found[2] + drifted), abs=1e-6)
+    assert np.allclose(
+        solution.fitted, rows.log - np.diag(white / series._weight) @ inverse @ rest, atol=1e-5
+    )
+
+
+def test_one_update_far_off_changes_little() -> None:
+    """A governor update that hung is an outlier, not a reference."""
+    rows = noisy_rows(3)
+    calm = fit(rows).effect
+    log = rows.log.copy()
+    log[104] += 2.0
+
+    hung = fit(replace(rows, log=log)).effect
+
+    assert np.abs(hung - calm).max() < 0.004
+
+
+def test_the_governor_is_found_for_every_lowered_update() -> None:
+    """10 % slower at 30 % less power is 23 % less energy: known to the last update, and nothing else is claimed."""
+    entries = story((GOVERNOR, 12), (DEEP, 10), (GOVERNOR, 4), (DEEP, 10))
+
+    reckoning = Reckoning(entries, COLOCATED, 1980.0)
+
+    assert reckoning.governor_s == pytest.approx([100.0] * 36, rel=2e-3)
+    assert reckoning.governor_j == pytest.approx([100_000.0] * 36, rel=4e-3)
+    governor = [i for i, entry in enumerate(entries) if entry.pair.is_governor]
+    assert [float(reckoning.governor_s[i]) for i in governor] == [100.0] * 16
+
+
+def test_the_first_update_after_a_change_is_no_evidence() -> None:
+    """Of the governor as of any other setting; of a plan that was in force from the start only the very first."""
+    entries = story((GOVERNOR, 3), (DEEP, 2), (GOVERNOR, 2))
+
+    assert [entry.evidence for entry in entries] == [False, True, True, False, True, False, True]
+
+
+def test_later_updates_are_priced_by_what_their_clocks_did() -> None:
+    """As the reckoning would have it; a setting that was never tried has done nothing."""
+    entries = story((GOVERNOR, 12), (DEEP, 10), (GOVERNOR, 4), (DEEP, 4), (Pair(900, 900), 3))
+
+    seconds, joules = Reckoning(entries[:26], COLOCATED, 1980.0).price(entries[26:])
+
+    assert seconds[:4] == pytest.approx([100.0] * 4, rel=2e-3)
+    assert joules[:4] == pytest.approx([100_000.0] * 4, rel=4e-3)
+    assert seconds[4:].tolist() == [entry.elapsed_s for entry in entries[30:]]
+
+
+def test_of_a_straggler_only_the_usual_is_claimed() -> None:
+    """An update that hung for a thousand seconds stands with them on both sides, waiting watts included."""
+    entries = story((GOVERNOR, 12), (DEEP, 20))
+    hung = entries[20]
+    generation = hung.phases["generation"]
+    phases = {**hung.phases, "generation": (generation[0] + 1000.0, (generation[1] or 0.0) + 100_000.0)}
+    entries[20] = replace(
+        hung,
+        elapsed_s=hung.elapsed_s + 1000.0,
+        own_s=hung.own_s + 1000.0,
+        energy_j=(hung.energy_j or 0.0) + 100_000.0,
+        own_j=(hung.own_j or 0.0) + 100_000.0,
+        phases=phases,
+    )
+
+    reckoning = Reckoning(entries, COLOCATED, 1980.0)
+
+    assert reckoning.governor_s[20] == pytest.approx(1100.0, abs=1.0)
+    assert reckoning.governor_j[20] == pytest.approx(200_000.0, abs=5_000.0)
+    assert reckoning.excess_s[20] == pytest.approx(1000.0, abs=10.0)
+
+
+def test_half_is_claimed_where_heat_slowed_the_governor_too() -> None:
+    """With clocks reached as asked, the lock may still have saved; with less reached, it made no difference."""
+    reader = Reader(COLOCATED)
+    reached = {
+        name: PoolRecord(requested_mhz=1200, achieved_mhz=mhz)
+        for name, mhz in (("generation", 1200.0), ("training", 1200.0))
+    }
+    hotter = {**reached, "training": PoolRecord(requested_mhz=1200, achieved_mhz=1000.0)}
+
+    found = [
+        reader.read(record(i, DEEP, 0, pools=pools, flags=flags), DEEP)
+        for i, (pools, flags) in enumerate(
+            [
+                (reached, frozenset()),
+                (reached, frozenset({"hardware_slowdown"})),
+                (hotter, frozenset({"hardware_slowdown"})),
+                (reached, frozenset({"not_honoured"})),
+                (reached, frozenset({"operator_hold"})),
+            ]
+        )
+    ]
+
+    assert [entry.claimed for entry in found if entry] == [1.0, 0.5, 0.0, 0.0, 0.0]
+
+
+def test_a_mixed_update_has_the_idle_clock_of_the_plan_that_it_trained_under() -> None:
+    """Pools tell two clocks; the third follows from the neighbour with the same training clock."""
+    before, after = story((Pair(None, None, 345), 2), (Pair(1500, 1200, 360), 2))[1:3]
+    mixed = replace(before, pair=Pair(None, 1200), mixed=True, evidence=False)
+
+    assert with_idle([before, mixed, after])[1].pair == Pair(None, 1200, 360)
+
+
+@pytest.mark.parametrize("mode", list(ExecutionMode))
+def test_whatever_is_missing_nothing_breaks(mode: ExecutionMode) -> None:
+    """No phases, no energy, no counts, in any mode: finite seconds, and no joules where none were measured."""
+    for without in product([False, True], repeat=2):
+        reader = Reader(mode)
+        fields: dict[str, object] = {}
+        if without[0]:
+            fields["phases"] = {}
+        if without[1]:
+            fields["energy_j"] = None
+        pairs = [GOVERNOR] * 10 + [DEEP] * 10
+        read = [reader.read(record(i, pair, int(i >= 10), **fields), pair) for i, pair in enumerate(pairs)]
+        reckoning = Reckoning([entry for entry in read if entry], mode, 1980.0)
+
+        assert np.isfinite(reckoning.governor_s).all()
+        assert np.isnan(reckoning.governor_j).all() == without[1]
+
+
+def test_a_long_history_keeps_its_sums_in_bounded_memory() -> None:
+    """Ten thousand updates: like ones become means of many, settings and totals stay apart, JSON keeps it all."""
+    history, elapsed_s, lowered = History(), 0.0, 0
+    for entry in story(*[(GOVERNOR, 20), (DEEP, 80)] * 100):
+        history.add(entry)
+        elapsed_s += entry.elapsed_s
+        lowered += entry.pair == DEEP
+
+    assert len(history.entries) <= MOST_ENTRIES
+    assert sum(item.updates * item.elapsed_s for item in history.entries) == pytest.approx(elapsed_s)
+    assert sum(item.updates for item in history.entries if item.pair == DEEP) == lowered
+    again = History()
+    again.load(json.loads(json.dumps(history.to_dict())))
+    assert again.entries == history.entries and again.to_dict() == history.to_dict()
