@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,9 +37,11 @@ def started(python: Path, cpus: int) -> Iterator[str]:
         f"--port={port}",
         f"--num-cpus={cpus}",
     ]
+    # A place of its own, so that nobody else's ray.init() finds it, or looks for it when it is gone.
+    place = tempfile.mkdtemp(prefix="ray-")
     minder = subprocess.Popen(
         [*command, "--include-dashboard=false", "--disable-usage-stats"],
-        env={**plain, **QUIET},
+        env={**plain, **QUIET, "RAY_TMPDIR": place},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -52,6 +56,7 @@ def started(python: Path, cpus: int) -> Iterator[str]:
             minder.wait(_DOWN_S)
         except subprocess.TimeoutExpired:
             os.killpg(minder.pid, signal.SIGKILL)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _wait_for(minder: subprocess.Popen[str]) -> None:
