@@ -18,7 +18,8 @@ reason is not plain. The events, in the order in which a run writes them:
 ``granted``
     ``gpus_by_node``: positions of the job's GPUs on each node, as Slurm says.
 ``controller``
-    ``settings, mode, grid`` (``supported_mhz, governor_mhz``), ``seed``: what a replay needs.
+    ``settings, mode, grid`` (``supported_mhz, governor_mhz``), ``seed``, ``prior`` (a warm start's, of
+    the run ``prior_run``): what a replay needs.
 ``run`` / ``pool`` / ``metric``
     as the trainer sent them (contract 3.3); a ``pool`` of the policy has ``source`` "policy".
 ``plan``

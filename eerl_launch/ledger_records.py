@@ -40,6 +40,7 @@ def controller_of(event: Mapping[str, Any], changes: Mapping[str, Any] | None = 
     try:
         settings: Settings = Settings.from_dict({**event["settings"], **(changes or {})})
         grid = ClockGrid(event["grid"]["supported_mhz"], event["grid"]["governor_mhz"])
-        return Controller(settings, ExecutionMode(event["mode"]), grid, seed=event.get("seed", 0))
+        prior = event.get("prior") if settings.policy == "eerl" else None
+        return Controller(settings, ExecutionMode(event["mode"]), grid, event.get("seed", 0), prior)
     except (KeyError, TypeError, ValueError, SettingsError) as error:
         raise ReplayError(f"the ledger's controller event cannot be used by this eerl: {error}") from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eerl_launch import clock_wishes
@@ -25,6 +26,7 @@ from eerl_launch.steering import Steering
 from eerl_launch.telling import Voice
 from eerl_launch.update_lines import plan_fields, update_fields
 from eerl_launch.updates import Update
+from eerl_launch.warm_start import WarmStart
 
 if TYPE_CHECKING:
     from eerl_controller import Controller
@@ -54,6 +56,7 @@ class Pilot:
         self.objections = Objections(policy, nodes, arrangement, steering, voice)
         self._builder = RecordBuilder(energy, steering.plans, steering.clocks, arrangement)
         self._controller: Controller | None = None
+        self._warm_start = WarmStart(Path(config["run_folder"]), policy.warm_start)
         self._total_updates = policy.total_updates
         self._handover = Handover(steering, config["time_scale"])
         self._number = -1
@@ -84,6 +87,7 @@ class Pilot:
         if self._policy.total_updates is None and "total_updates" in marker.numbers:
             self._total_updates = int(marker.numbers["total_updates"])
         self._arrangement.tell_mode(marker)
+        self._warm_start.told(marker)
         self._follow_mode()
         self.objections.to_arrangement()
         if self._policy.policy == "fixed":
@@ -163,6 +167,8 @@ class Pilot:
         mode = ExecutionMode(self._arrangement.mode.value)
         grid = ClockGrid(clocks, clocks[-1])
         made = Settings(**settings)
+        key = self._warm_start.key(self._arrangement, self._nodes.by_name.values())
+        prior = self._warm_start.find(key) if made.policy == "eerl" else None
         self._voice.log(
             "controller",
             settings=made.to_dict(),
@@ -170,13 +176,28 @@ class Pilot:
             mode_source=self._arrangement.mode_source,
             grid={"supported_mhz": list(grid.supported_mhz), "governor_mhz": grid.governor_mhz},
             seed=0,
+            prior=prior,
+            prior_run=self._warm_start.source,
         )
-        controller = Controller(made, mode, grid, seed=0)
+        controller = Controller(made, mode, grid, seed=0, prior=prior)
+        if prior is not None:
+            source = self._warm_start.source
+            self._voice.say_once(
+                "warm", f"starts from what {source} learnt, to be confirmed before it is trusted"
+            )
         self._voice.log("plan", **plan_fields(controller, controller.plan))
         found = clock_wishes.remarks(self._policy, clocks, controller.plan)
         if found:
             self._voice.say_once("wishes", f"policy: {'; '.join(found)}")
         return controller
+
+    def leave_posterior(self) -> None:
+        """Leave what this run knows of its clocks to a later one."""
+        key = self._warm_start.key(self._arrangement, self._nodes.by_name.values())
+        try:
+            self._warm_start.leave(self._controller, key)
+        except Exception as error:
+            self._voice.log("event", kind="warning", text=f"nothing is left for a warm start: {error!r}")
 
     # -- updates --------------------------------------------------------------------------------------------
 
@@ -222,6 +243,7 @@ class Pilot:
     def record(self, update: Update, *, following_begin_s: float | None, now_s: float) -> None:
         """One update has closed: build its record, show it to the controller, take its plan."""
         self.first_phase()
+        self._warm_start.updated(update.numbers)
         self.objections.to_pools()
         self._ready_controller()
         flags = set()

@@ -63,6 +63,7 @@ class Policy:
     mode: str = "auto"
     max_throughput_loss: float = 0.02
     total_updates: int | None = None
+    warm_start: str = "off"
     clocks: Clocks = field(default_factory=Clocks)
     pools: Pools = field(default_factory=Pools)
     fixed: Fixed = field(default_factory=Fixed)

@@ -22,6 +22,7 @@ _SCHEMA: Mapping[str, Parser | Mapping[str, Parser]] = {
     "mode": values.choice(*MODES),
     "max_throughput_loss": values.loss,
     "total_updates": values.whole("auto, or a whole number of updates above 0", 1, 10**9, ("auto",)),
+    "warm_start": values.choice("off", "auto"),
     "clocks": {
         "min_mhz": values.clock("auto"),
         "max_mhz": values.clock("auto"),

@@ -307,6 +307,7 @@ class Session:
             self._record(self.closed.popleft().update)
         for event in self.pilot.before_first(self.tracker.take_before(), ended_s):
             self.ledger.append(event)
+        self.pilot.leave_posterior()
         self._log_end(ended_s)
         self.markers.close()
         if self.door is not None:

@@ -76,7 +76,7 @@ def one_update(workload: SimWorkload, update: int, total: int, seed: int, gpus: 
 def colocated(total: int, seed: int, log_every: int) -> None:
     with SimWorkload() as workload:
         spec = workload.simulation.spec
-        mark.run(framework="simulated_grpo", mode="colocated_sync", total_updates=total)
+        mark.run(framework="simulated_grpo", mode="colocated_sync", total_updates=total, model="simulated")
         for update in range(total):
             line = one_update(workload, update, total, seed, spec.nodes * spec.gpus_per_node)
             if (update + 1) % log_every == 0 or update + 1 == total:

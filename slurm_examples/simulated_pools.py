@@ -193,7 +193,7 @@ def _loop(mode: str, body: Callable[[Pools], None]) -> Callable[[int, int, int],
         if not half:
             raise DeviceError("separate pools need at least two GPUs, such as --simulate h100:2x8")
         with SimWorkload(gpus=members[:half]) as engine, SimWorkload(gpus=members[half:]) as trainer:
-            mark.run(framework="simulated_grpo", mode=mode, total_updates=updates)
+            mark.run(framework="simulated_grpo", mode=mode, total_updates=updates, model="simulated")
             mark.pool("generation", engine.uuids)
             mark.pool("training", trainer.uuids)
             body(Pools(engine, trainer, updates, seed, log_every))

@@ -20,7 +20,7 @@ from eerl_controller.inflight import AsyncInflight
 from eerl_controller.records import ClockGrid, ClockPlan, ExecutionMode, RecordError, UpdateRecord
 from eerl_controller.references import References
 from eerl_controller.saving import Estimate, RunningSaving
-from eerl_controller.settings import Settings
+from eerl_controller.settings import Settings, SettingsError
 from eerl_controller.states import Reason, State
 from eerl_controller.strategy import Evidence, Strategy, fixed, measure_only
 from eerl_controller.work import GENERATION_PHASES, Unusable, observe_work, unusable_reason
@@ -54,7 +54,15 @@ def _strategy(settings: Settings, mode: ExecutionMode, grid: ClockGrid, referenc
 class Controller:
     """Chooses clocks for the next update from the updates so far (contract 3.7)."""
 
-    def __init__(self, settings: Settings, mode: ExecutionMode, grid: ClockGrid, seed: int = 0) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        mode: ExecutionMode,
+        grid: ClockGrid,
+        seed: int = 0,
+        prior: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``prior`` is what :meth:`posterior` of an earlier run of the same job on the same GPUs gave."""
         self.settings = settings
         self.mode = mode
         self.grid = grid
@@ -62,6 +70,8 @@ class Controller:
         self.seed = seed
         self._references = References(mode, settings.for_mode(mode).reference_window)
         self._strategy = _strategy(settings, mode, grid, self._references)
+        if prior is not None and not self._strategy.from_posterior(prior, prior.get("key") or {}):
+            raise SettingsError("this prior is not one that a run of this policy and version left")
         self._saving = RunningSaving(mode, grid.governor_mhz)
         self._seen = 0
         self._last_update: int | None = None
@@ -197,6 +207,13 @@ class Controller:
             return record.oldest_request_plan_id == record.plan_id
         age = math.ceil(record.policy_age_max) if record.policy_age_max is not None else 1
         return record.plan_id == 0 or self._run_length > self.settings.settle_updates + age
+
+    def posterior(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What this run knows of its clocks, ready for JSON, for a later run of the same job (``bayes.warm.KEY``).
+
+        None when it knows nothing: another policy than ``eerl``, or too few updates.
+        """
+        return self._strategy.posterior(key)
 
     def snapshot(self) -> dict[str, Any]:
         """Everything :meth:`restore` needs to go on with equal plans, ready for JSON."""

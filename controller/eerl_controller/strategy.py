@@ -53,6 +53,14 @@ class Strategy(ABC):
     def summary(self) -> str:
         """What is going on, in a few words for one line of progress."""
 
+    def posterior(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What this run knows of its clocks, for a later one with this key (``bayes.warm``), if anything."""
+        return None
+
+    def from_posterior(self, posterior: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
+        """Start from an earlier run's posterior, before the first record; False, changing nothing, if it is unfit."""
+        return False
+
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {"state": self.state.value, "book": self.book.to_dict()}

@@ -28,7 +28,7 @@ from types import ModuleType
 from typing import Any
 
 from .. import mark
-from . import speaker
+from . import gpus, speaker
 
 Hook = Callable[..., Generator[None, Any, None]]
 Patch = Callable[[ModuleType], None]
@@ -86,6 +86,11 @@ class Adapter:
         if text not in self._told:
             self._told.add(text)
             mark.note(f"{self.framework} {self.version}: {text}")
+
+    def tell_pool(self, role: str, otherwise: Callable[[], object] | None = None) -> None:
+        """Mark this process's GPU as one of the pool ``role``; ``otherwise`` as in :func:`gpus.tell`."""
+        if not gpus.tell(role, otherwise):
+            self.say(f"a worker of the {role} pool cannot tell its GPU's UUID; set `pools:` in the policy")
 
     def speaks(self, rank: int = 0) -> bool:
         """Whether this process marks phases and counts for the job.

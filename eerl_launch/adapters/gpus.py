@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from .. import mark
 from . import speaker
 
+_told: set[tuple[str, str]] = set()
 
-def tell(role: str) -> None:
-    """Mark this process's GPU as one of ``role``'s; every rank may, but for a script that marks itself."""
-    if os.environ.get("EERL_SOCKET") and not speaker.marks_itself():
-        found = uuids()
-        if found:
-            mark.pool(role, found)
+
+def tell(role: str, otherwise: Callable[[], object] | None = None) -> bool:
+    """Mark this process's GPU as one of ``role``'s, once; every rank may, but for a script that marks itself.
+
+    ``otherwise``: what the framework takes its UUID to be, for a PyTorch before 2.4, which does not tell. False when
+    nobody here knows it.
+    """
+    if not speaker.may_add():
+        return True
+    found: list[object] = list(uuids())
+    if not found and otherwise is not None:
+        found = [otherwise()]
+    known = [uuid for uuid in found if isinstance(uuid, str) and uuid.startswith(("GPU-", "MIG-"))]
+    new = [uuid for uuid in known if (role, uuid) not in _told]
+    _told.update((role, uuid) for uuid in new)
+    if new:
+        mark.pool(role, new)
+    return bool(known)
 
 
 def uuids(devices: list[int] | None = None) -> list[str]:

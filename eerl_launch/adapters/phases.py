@@ -1,76 +1,83 @@
-"""For frameworks with named timers: their labels → our phases, and the counts of an update as they come in."""
+"""Phases of one process from the labels of a framework's own timer: nested, repeated and split labels made whole.
+
+A framework's labels are finer than our phases: several make up one phase, one may lie inside another of the same
+phase, and what only prepares a phase (weights moved back to the GPU) is timed under a name of its own.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Mapping
+from typing import Any
 
 from .. import mark
 
 
 class Labels:
-    """Marks phases from a framework's own labels by the table at the head of an adapter.
+    """Marks the phases that the labels of ``table`` stand for; other labels mean nothing.
 
-    Labels that are not in the table are passed over. Labels of one phase may nest: the outermost counts.
+    ``prepares``: labels whose end is not the phase's end, since the same phase goes on under another label; the
+    phase then ends with that one, or when a label of another phase begins.
     """
 
-    def __init__(self, phases: Mapping[str, str]) -> None:
-        self._phases = phases
-        self._depth: Counter[str] = Counter()
+    def __init__(self, table: Mapping[str, str], prepares: frozenset[str] = frozenset()) -> None:
+        self._table = table
+        self._prepares = prepares
+        self._lock = threading.RLock()
+        self._depth: dict[str, int] = {}
+        self._updates: dict[str, int | None] = {}  # what an open phase was begun with
+        self._held: str | None = None
+
+    def is_open(self, phase: str) -> bool:
+        """Whether the phase runs in this process."""
+        return phase in self._updates
 
     def begin(self, label: str, update: int | None = None) -> None:
-        """A timer starts."""
-        phase = self._phases.get(label)
+        """The framework has started a timer for ``label``."""
+        phase = self._table.get(label)
         if phase is None:
             return
-        self._depth[phase] += 1
-        if self._depth[phase] == 1:
-            mark.begin(phase, update)
+        with self._lock:
+            self._depth[phase] = self._depth.get(phase, 0) + 1
+            if self._held is not None and self._held != phase:
+                self._end(self._held, {})
+            self._held = None
+            if phase not in self._updates:
+                self._updates[phase] = update
+                mark.begin(phase, update)
 
-    def end(self, label: str, update: int | None = None, **counts: int | None) -> None:
-        """A timer stops; one that was never started is no end of a phase."""
-        phase = self._phases.get(label)
-        if phase is None or not self._depth[phase]:
+    def end(self, label: str, update: int | None = None, **counts: Any) -> None:
+        """The framework has stopped it; ``counts`` go out if the phase ends with it.
+
+        The phase ends under the number that it was begun with; ``update`` is for one that had none.
+        """
+        phase = self._table.get(label)
+        if phase is None or not self._depth.get(phase):
             return
-        self._depth[phase] -= 1
-        if not self._depth[phase]:
-            mark.end(phase, update, **counts)
+        with self._lock:
+            self._depth[phase] -= 1
+            if self._depth[phase]:
+                return
+            if label in self._prepares:
+                self._held = phase
+            else:
+                self._end(phase, counts, update)
 
     def reset(self) -> None:
         """Forget what is open: the framework has begun anew after an exception, say."""
-        self._depth.clear()
+        with self._lock:
+            self._depth.clear()
+            self._updates.clear()
+            self._held = None
 
+    def settle(self) -> None:
+        """End a phase whose preparation was followed by nothing."""
+        with self._lock:
+            if self._held is not None:
+                self._end(self._held, {})
+                self._held = None
 
-class Counts:
-    """The counts of one update; rounds of generation add up, and what was unknown once stays unknown."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, int | None] = {}
-        self._longest: int | None = None
-        self._longest_known = True
-
-    def add(self, **counts: int | None) -> None:
-        """Sums over responses, such as ``generated_tokens``, ``valid_tokens``, ``responses``."""
-        for name, value in counts.items():
-            known = self._sums.get(name, 0)
-            self._sums[name] = None if value is None or known is None else known + int(value)
-
-    def longest(self, tokens: int | None) -> None:
-        """The longest response of a round, in tokens."""
-        if tokens is None:
-            self._longest_known = False
-        else:
-            self._longest = max(int(tokens), self._longest or 0)
-
-    def responses(self, lengths: Iterable[int]) -> None:
-        """A round of generation by the lengths of its responses, in tokens."""
-        known = [int(length) for length in lengths]
-        self.add(generated_tokens=sum(known), responses=len(known))
-        self.longest(max(known, default=0))
-
-    def fields(self) -> dict[str, int]:
-        """What is known, for ``mark.update``; what is not is left out and so null in the report."""
-        found = {name: value for name, value in self._sums.items() if value is not None}
-        if self._longest is not None and self._longest_known:
-            found["longest_response_tokens"] = self._longest
-        return found
+    def _end(self, phase: str, counts: dict[str, Any], update: int | None = None) -> None:
+        if phase in self._updates:
+            begun = self._updates.pop(phase)
+            mark.end(phase, update if begun is None else begun, **counts)

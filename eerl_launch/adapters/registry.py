@@ -6,6 +6,30 @@ from __future__ import annotations
 MODULES = {
     "trl.trainer.grpo_trainer": "trl",
     "trl.generation.vllm_generation": "trl",
+    "nemo_rl.utils.timer": "nemo_rl",
+    "nemo_rl.utils.logger": "nemo_rl",
+    "nemo_rl.algorithms.grpo": "nemo_rl",
+    "nemo_rl.algorithms.ppo": "nemo_rl",
+    "nemo_rl.algorithms.single_controller_utils.setup": "nemo_rl",
+    "nemo_rl.models.policy.lm_policy": "nemo_rl",
+    "nemo_rl.models.policy.workers.base_policy_worker": "nemo_rl_pools",
+    "nemo_rl.models.generation.vllm.vllm_backend": "nemo_rl_pools",
+    "nemo_rl.experience.rollouts": "nemo_rl",
+    "nemo_rl.experience.rollout_manager": "nemo_rl",
+    "openrlhf.trainer.ppo_trainer": "openrlhf",
+    "openrlhf.trainer.ppo_utils.samples_generator": "openrlhf",
+    "openrlhf.trainer.ppo_utils.experience_maker": "openrlhf",
+    "openrlhf.trainer.ray.launcher": "openrlhf_pools",
+    "openrlhf.trainer.ray.vllm_worker_wrap": "openrlhf_pools",
+    "verl.utils.profiler.performance": "verl",
+    "verl.utils.tracking": "verl",
+    "verl.trainer.ppo.ray_trainer": "verl",
+    "verl.trainer.ppo.metric_utils": "verl",
+    "verl.trainer.ppo.v1.trainer_base": "verl",
+    "verl.trainer.ppo.v1.replay_buffer": "verl",
+    "verl.experimental.agent_loop.agent_loop": "verl",
+    "verl.workers.engine_workers": "verl",
+    "verl.checkpoint_engine.base": "verl",
     "trl.experimental.async_grpo.async_grpo_trainer": "trl_async",
     "trl.experimental.async_grpo.async_rollout_worker": "trl_async",
     "ray._private.worker": "ray_env",
@@ -16,6 +40,9 @@ MODULES = {
 #: What ``--adapter`` takes → the modules of ours that it means.
 ADAPTERS = {
     "trl": ("trl", "trl_async"),
+    "nemo_rl": ("nemo_rl", "nemo_rl_pools"),
+    "openrlhf": ("openrlhf", "openrlhf_pools"),
+    "verl": ("verl",),
 }
 #: What every framework may stand on.
 SHARED = ("ray_env",)

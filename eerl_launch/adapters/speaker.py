@@ -42,6 +42,14 @@ def _is_first(path: str) -> bool:
     return True
 
 
+def may_add() -> bool:
+    """Whether a process of the trainer's that is not the one that speaks, on any node, may mark what only it knows.
+
+    Its GPU, say, or the responses it generates; never what the speaker marks too.
+    """
+    return bool(os.environ.get("EERL_SOCKET")) and not marks_itself()
+
+
 def parent_speaks() -> bool:
     """Whether this process, or the one that started it, is the trainer that speaks on this node."""
     path = os.environ.get("EERL_SOCKET")

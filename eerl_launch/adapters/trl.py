@@ -150,7 +150,14 @@ def train_begins(trainer: Any) -> None:
         return
     cycle.number = None
     steps = trainer.state.max_steps * trainer.args.gradient_accumulation_steps
-    mark.run("trl", mode(trainer), steps // micro_steps(trainer), framework_version=adapter.version)
+    about = {"framework_version": adapter.version, "model": model_name(trainer)}
+    mark.run("trl", mode(trainer), steps // micro_steps(trainer), **about)
+
+
+def model_name(trainer: Any) -> str | None:
+    """What is trained, as its configuration has it; a wrapped model keeps its configuration."""
+    name = getattr(getattr(getattr(trainer, "model", None), "config", None), "_name_or_path", None)
+    return name if isinstance(name, str) and name else None
 
 
 def optimizer_step_ends(trainer: Any) -> None:

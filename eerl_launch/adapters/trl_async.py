@@ -26,7 +26,7 @@ from .. import mark
 from . import gpus
 from .base import Adapter
 from .generated import Generated
-from .trl import Watching, listen
+from .trl import Watching, listen, model_name
 
 adapter = Adapter("trl")
 
@@ -142,7 +142,8 @@ def training_loop(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
         return
     steps, every = trainer.args.max_steps, trainer.args.weight_sync_steps
     updates = steps // every if steps > 0 else None
-    mark.run("trl", "async_inflight", updates, framework_version=adapter.version)
+    about = {"framework_version": adapter.version, "model": model_name(trainer)}
+    mark.run("trl", "async_inflight", updates, **about)
     yield
 
 

@@ -24,6 +24,26 @@ OLDER_TRL = {
     "1.8.0": (),
 }
 
+VERL = "0.9.1"
+_OLD_VERL = (
+    *(
+        "transformers==4.56.2",
+        "tokenizers==0.22.1",
+        "huggingface_hub==0.35.3",
+        "hf-xet",
+        "openai==1.99.9",
+        "jiter",
+    ),
+    *("datasets==4.0.0", "fsspec==2025.3.0", "dill==0.3.8", "multiprocess==0.70.16", "sniffio", "distro"),
+    *("httpx==0.28.1", "httpcore==1.0.9", "h11", "anyio"),
+)
+OLDER_VERL: dict[str, tuple[str, ...]] = {
+    "0.5.0": _OLD_VERL,
+    "0.6.1": _OLD_VERL,
+    "0.7.1": _OLD_VERL,
+    "0.8.0": (),
+}
+
 
 def trl_python(version: str = TRL) -> Path:
     """An interpreter that imports this TRL; the newest is 1.5 GB, each older one 0.2 GB on top of it.
@@ -40,6 +60,19 @@ def trl_python(version: str = TRL) -> Path:
 def ray_python() -> Path:
     """An interpreter that imports Ray and can submit jobs to it, about 0.4 GB."""
     return environment("ray", "ray[default]==2.60.0")
+
+
+def verl_python(version: str = VERL) -> Path:
+    """An interpreter that runs this verl's loop, without any engine; 1.9 GB, three minutes, older ones 0.1 GB more.
+
+    Older ones have no dependencies of their own but those that must be older too.
+    """
+    parts = ("TransferQueue==0.1.11", "cachetools", "uvicorn", "fastapi")
+    newest = environment("verl", "torch==2.13.0", f"verl=={VERL}", *parts)
+    if version == VERL:
+        return newest
+    python = environment(f"verl-{version}", beside=newest)
+    return environment(python.parts[-3], " ".join(["--no-deps", f"verl=={version}", *OLDER_VERL[version]]))
 
 
 def environment(name: str, *packages: str, beside: Path | None = None) -> Path:

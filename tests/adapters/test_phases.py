@@ -1,4 +1,4 @@
-"""Labels of named timers → phases, and the counts of an update."""
+"""Labels of named timers → phases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eerl_launch import mark
-from eerl_launch.adapters.phases import Counts, Labels
+from eerl_launch.adapters.phases import Labels
 
 TABLE = {"gen": "generation", "train": "training", "train/forward": "training"}
 
@@ -59,30 +59,32 @@ def test_a_reset_forgets_what_is_open(sent: list[Any]) -> None:
     assert [entry[2] for entry in sent] == [1, 2]
 
 
-def test_rounds_of_generation_add_up() -> None:
-    """Tokens and responses are summed, of the longest the largest counts."""
-    counts = Counts()
+def test_what_prepares_a_phase_is_part_of_it(sent: list[Any]) -> None:
+    """A phase begins with its preparation and ends with itself, or where another phase begins, or when settled."""
+    labels = Labels({**TABLE, "wake": "training"}, prepares=frozenset({"wake"}))
 
-    counts.responses([3, 9])
-    counts.responses([4])
-    counts.add(valid_tokens=12)
+    for label in ("wake", "train", "wake", "gen", "wake"):
+        labels.begin(label, 1)
+        labels.end(label)
+    labels.settle()
 
-    assert counts.fields() == {
-        "generated_tokens": 16,
-        "responses": 3,
-        "valid_tokens": 12,
-        "longest_response_tokens": 9,
-    }
+    assert [(entry[0], entry[1]) for entry in sent] == [
+        ("begin", "training"),
+        ("end", "training"),
+        ("begin", "training"),
+        ("end", "training"),
+        ("begin", "generation"),
+        ("end", "generation"),
+        ("begin", "training"),
+        ("end", "training"),
+    ]
 
 
-def test_what_is_unknown_stays_unknown() -> None:
-    """One round without its count makes the sum unknown, whatever comes after; the others stand."""
-    counts = Counts()
+def test_a_phase_ends_under_the_number_it_began_with(sent: list[Any]) -> None:
+    """The trainer's number may have moved on before the end."""
+    labels = Labels(TABLE)
 
-    counts.add(generated_tokens=3, valid_tokens=3)
-    counts.add(generated_tokens=None)
-    counts.add(generated_tokens=4)
-    counts.longest(7)
-    counts.longest(None)
+    labels.begin("gen", 4)
+    labels.end("gen", 5)
 
-    assert counts.fields() == {"valid_tokens": 3}
+    assert [entry[2] for entry in sent] == [4, 4]

@@ -10,8 +10,8 @@ import pytest
 from controller.worlds import DRAINED, INFLIGHT, training_bound
 
 from eerl_controller import Controller, ExecutionMode, Settings
-from eerl_controller.bayes.pool_strategy import BayesPools
-from eerl_twin import Run, World, simulate
+from eerl_controller.strategy import Strategy
+from eerl_twin import Run, World, population, simulate
 from eerl_twin.response import TimeResponse
 
 KEY: dict[str, Any] = {
@@ -25,11 +25,15 @@ KEY: dict[str, Any] = {
 }
 
 
-def strategy_of(controller: Controller) -> BayesPools:
+#: A world for each of the synchronous modes, in which lower clocks pay.
+SYNCHRONOUS = [
+    population(2, mode) for mode in (ExecutionMode.COLOCATED_SYNC, ExecutionMode.DISAGGREGATED_SYNC)
+]
+
+
+def strategy_of(controller: Controller) -> Strategy:
     """The strategy, on which the pair of methods is."""
-    found = controller._strategy
-    assert isinstance(found, BayesPools)
-    return found
+    return controller._strategy
 
 
 def run_in(
@@ -99,6 +103,48 @@ def test_another_job_starts_afresh(name: str) -> None:
     assert not strategy_of(controller).from_posterior(posterior, {**KEY, name: "another"})
     assert not strategy_of(controller).from_posterior(posterior, {**KEY, name: None})
     assert controller.snapshot() == before
+
+
+@pytest.mark.parametrize("place", SYNCHRONOUS, ids=lambda place: str(place.mode.value))
+def test_a_synchronous_run_takes_up_what_it_is_told(place: World) -> None:
+    """Forty updates of the same job: what the clocks do is known sooner, the limit is kept, and no less is saved."""
+    posterior = learnt(place)
+    cold, warm = (
+        [run_in(place, seed, known, updates=40)[1].totals() for seed in (2, 3, 4)]
+        for known in (None, posterior)
+    )
+
+    saved = [sum(item.energy_saving for item in runs if item is not None) for runs in (cold, warm)]
+    assert saved[1] > 0.9 * saved[0] > 0.0
+    assert min(item.throughput_change for item in warm if item is not None) > -0.025
+
+
+@pytest.mark.parametrize("place", SYNCHRONOUS, ids=lambda place: str(place.mode.value))
+def test_a_warm_run_goes_on_from_its_snapshot(place: World) -> None:
+    """What it was told, and how far that is confirmed, is part of the snapshot."""
+    controller, _ = run_in(place, 2, learnt(place), updates=12)
+
+    copy = Controller.restore(json.loads(json.dumps(controller.snapshot(), allow_nan=False)))
+
+    assert copy.snapshot() == controller.snapshot()
+    assert strategy_of(copy).posterior(KEY) == strategy_of(controller).posterior(KEY)
+
+
+@pytest.mark.parametrize("place", SYNCHRONOUS, ids=lambda place: str(place.mode.value))
+def test_knowledge_that_is_wrong_is_dropped(place: World) -> None:
+    """Told that the clock costs nothing at all, as surely as can be: the first lowered updates contradict, and the
+    limit is kept.
+    """
+    posterior = learnt(place)
+    size = len(posterior["times"]["mean"])
+    posterior["times"] = {
+        "mean": [0.0] * size,
+        "covariance": [[1e-6 * (i == j) for j in range(size)] for i in range(size)],
+    }
+    _, run = run_in(place, 3, posterior, updates=150)
+    totals = run.totals()
+
+    assert totals is not None and totals.throughput_change > -0.025
 
 
 def test_a_run_that_knows_nothing_leaves_nothing() -> None:

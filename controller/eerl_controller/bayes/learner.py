@@ -24,6 +24,7 @@ from eerl_controller.bayes.sample import (
 )
 from eerl_controller.bayes.time_prior import Layout, response_row
 from eerl_controller.bayes.times import Times
+from eerl_controller.bayes.warm import Told, Verdict
 from eerl_controller.clocks import Pair
 from eerl_controller.records import UpdateRecord
 from eerl_controller.strategy import Evidence
@@ -51,6 +52,8 @@ class Learner:
         #: How deep either clock has been while it could be learnt from, as a log below the governor's.
         self.reach = [0.0, 0.0]
         self.alarm = Alarm()
+        #: How deep an earlier run went (``warm``).
+        self._told = Told()
         #: The first update under clocks deeper than any before, until the second has come.
         self._waiting: list[tuple[Parts, Mapping[str, float], Clocks]] = []
 
@@ -155,6 +158,12 @@ class Learner:
         self.alarm.add(surprises)
         for axis in (GENERATION, TRAINING):
             self.reach[axis] = max(self.reach[axis], clocks.depths[axis])
+        if not clocks.is_governor:
+            verdict = self._told.compare(max(abs(surprises[axis]) for axis in (GENERATION, TRAINING)))
+            if verdict is Verdict.WRONG:
+                self.times.forget_prior()
+            elif verdict is Verdict.RIGHT:
+                self.reach = self._told.take(self.reach)
         if parts.joules is not None:
             watts = [j / s if s > 0.0 else 0.0 for j, s in zip(parts.joules, parts.seconds, strict=True)]
             self.powers.read((watts[0], watts[1], watts[2]), work, clocks)
@@ -185,6 +194,23 @@ class Learner:
         a, b, c = (min(value, LONGEST * most) for value, most in zip(found, typical, strict=True))
         self.times.lose((a + validation_s, b, c), self.clocks_of(pair))
 
+    def posterior(self) -> dict[str, Any] | None:
+        """What is known of the clocks, ready for JSON; None before anything is."""
+        if not self.known:
+            return None
+        times, powers = self.times.posterior(), self.powers.posterior()
+        return {
+            "times": times,
+            "powers": powers,
+            "reach": list(self.reach),
+            "ceilings_mhz": list(self.ceilings_mhz),
+        }
+
+    def warm(self, posterior: Mapping[str, Any]) -> None:
+        """Begin, when the time comes, from what an earlier run knew."""
+        self.times.prior, self.powers.prior = posterior.get("times"), posterior.get("powers")
+        self._told = Told(posterior["reach"])
+
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
@@ -198,6 +224,7 @@ class Learner:
             "effort": self._effort.to_list(),
             "reach": list(self.reach),
             "alarm": self.alarm.to_list(),
+            "told": self._told.to_list(),
             "waiting": [
                 [
                     list(parts.seconds),
@@ -221,6 +248,7 @@ class Learner:
         self._effort.load(values["effort"])
         self.reach = list(values["reach"])
         self.alarm.load(values["alarm"])
+        self._told = Told(*values["told"])
         self._waiting = [
             (Parts((*seconds,), (*joules,) if joules else None), work, Clocks.from_list(clocks))
             for seconds, joules, work, clocks in values["waiting"]

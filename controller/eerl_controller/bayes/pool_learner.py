@@ -24,7 +24,7 @@ from eerl_controller.bayes.sides import (
     sides_of,
     work_of,
 )
-from eerl_controller.bayes.warm import AGREES, CONFIRMING
+from eerl_controller.bayes.warm import Told, Verdict
 from eerl_controller.bayes.watts import Watts
 from eerl_controller.clocks import Pair
 from eerl_controller.governor import STRAGGLER_FLOOR, STRAGGLER_SD
@@ -80,9 +80,8 @@ class PoolLearner:
         self._generated: dict[int, float] = {}
         #: How deep either clock has been while it could be learnt from, as a log below the governor's.
         self.reach = [0.0, 0.0]
-        #: The reach of an earlier run, and how many lowered updates have agreed with it so far (``warm``).
-        self._told: list[float] | None = None
-        self._agreed = 0
+        #: How deep an earlier run went (``warm``).
+        self._told = Told()
         self._cusum = [0.0, 0.0, 0.0, 0.0]
         self._gaps_s = [0.0, 0.0]
         #: The latest update: what it showed, and as one of those that the next are expected to be like.
@@ -229,20 +228,13 @@ class PoolLearner:
             for i, signed in ((2 * axis, surprise), (2 * axis + 1, -surprise)):
                 self._cusum[i] = max(self._cusum[i] + signed - CUSUM_DRIFT, 0.0)
             self.reach[axis] = max(self.reach[axis], setting.depths[axis])
-        if self._told is not None and not setting.is_governor:
-            self._compare(max(abs(surprises[axis]) for axis in (GENERATION, TRAINING)))
+        if not setting.is_governor:
+            verdict = self._told.compare(max(abs(surprises[axis]) for axis in (GENERATION, TRAINING)))
+            if verdict is Verdict.WRONG:
+                self.paces.forget_prior()
+            elif verdict is Verdict.RIGHT:
+                self.reach = self._told.take(self.reach)
         self.watts.read(look.sides, setting)
-
-    def _compare(self, surprise: float) -> None:
-        """One lowered update more agrees with what an earlier run knew, or contradicts all of it."""
-        if surprise > AGREES:
-            self.paces.forget_prior()
-            self._told = None
-            return
-        self._agreed += 1
-        if self._agreed >= CONFIRMING and self._told is not None:
-            self.reach = [max(own, told) for own, told in zip(self.reach, self._told, strict=True)]
-            self._told = None
 
     def posterior(self) -> dict[str, Any] | None:
         """What is known of the clocks, ready for JSON; None before anything is."""
@@ -258,7 +250,7 @@ class PoolLearner:
     def warm(self, posterior: Mapping[str, Any]) -> None:
         """Begin, when the time comes, from what an earlier run knew."""
         self.paces.prior, self.watts.prior = posterior["paces"], posterior["watts"]
-        self._told, self._agreed = [float(depth) for depth in posterior["reach"]], 0
+        self._told = Told(posterior["reach"])
 
     def _expect(self, look: Look, setting: Lowered) -> None:
         """The update becomes one of those that the next ones are expected to be like."""
@@ -318,8 +310,7 @@ class PoolLearner:
             "reach": list(self.reach),
             "cusum": list(self._cusum),
             "gaps_s": list(self._gaps_s),
-            "told": self._told,
-            "agreed": self._agreed,
+            "told": self._told.to_list(),
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
@@ -334,7 +325,7 @@ class PoolLearner:
         self._generated = dict(values["generated"])
         self.reach, self._cusum = list(values["reach"]), list(values["cusum"])
         self._gaps_s = list(values["gaps_s"])
-        self._told, self._agreed = values["told"], values["agreed"]
+        self._told = Told(*values["told"])
 
 
 def first_watts(found: Sequence[Sides]) -> tuple[Two, Two]:

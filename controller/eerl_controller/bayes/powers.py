@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from eerl_controller.bayes.curve import PIECES, SlopePrior, basis
 from eerl_controller.bayes.filter import FilterBank
 from eerl_controller.bayes.sample import GENERATION, REST, TRAINING, Clocks
+from eerl_controller.bayes.warm import extract, insert
 
 Array = NDArray[np.float64]
 
@@ -51,6 +52,19 @@ class Layout:
     size = 15 + 2 * PIECES
 
 
+#: The states that say how everything answers its clock: what a run may learn from an earlier one.
+CLOCK_STATES = [
+    *(
+        state
+        for part in (GENERATION, TRAINING)
+        for state in range(Layout.curve[part].start, Layout.curve[part].stop)
+    ),
+    *Layout.cross,
+    *Layout.idle,
+    *range(Layout.rest.start, Layout.rest.stop),
+]
+
+
 @lru_cache(maxsize=512)
 def response_row(part: int, clocks: Clocks) -> Array:
     """The row that maps the state to how much lower the log power of a part is under these clocks; read-only."""
@@ -72,6 +86,8 @@ class Powers:
     def __init__(self) -> None:
         self._centres: dict[str, float] = {}
         self._bank: FilterBank | None = None
+        #: What an earlier run knew (``warm``).
+        self.prior: Mapping[str, Any] | None = None
         self._decay = np.ones((1, Layout.size))
         self._decay[0, list(Layout.own)] = CORRELATION
         self._walk = np.zeros((1, Layout.size))
@@ -109,6 +125,7 @@ class Powers:
         mean[Layout.rest], variance[Layout.rest] = REST_MEAN, REST_SD**2
         variance[list(Layout.own)] = 1.0
         covariance[np.arange(Layout.size), np.arange(Layout.size)] += variance
+        insert(mean, covariance, CLOCK_STATES, self.prior)
         self._bank = FilterBank(mean, covariance, self._decay, self._walk, np.array(NOISE))
 
     def read(self, watts: tuple[float, float, float], counts: Mapping[str, float], clocks: Clocks) -> None:
@@ -134,13 +151,22 @@ class Powers:
         if self._bank is not None:
             self._bank.advance(updates)
 
+    def posterior(self) -> dict[str, Any] | None:
+        """What is known of how power answers the clocks, ready for JSON; None before anything is."""
+        return extract(*self._bank.pooled(), CLOCK_STATES) if self._bank else None
+
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {"centres": self._centres, "bank": self._bank.to_dict() if self._bank else None}
+        return {
+            "centres": self._centres,
+            "bank": self._bank.to_dict() if self._bank else None,
+            "prior": self.prior,
+        }
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
         self._centres = dict(values["centres"])
+        self.prior = values["prior"]
         if values["bank"] is not None:
             self.begin((1.0, 1.0, 1.0), {name: math.expm1(value) for name, value in self._centres.items()})
             assert self._bank is not None

@@ -59,6 +59,18 @@ class Layout:
     size = 18 + 2 * PIECES
 
 
+#: The states that say how everything answers its clock: what a run may learn from an earlier one.
+CLOCK_STATES = [
+    *(
+        state
+        for part in (GENERATION, TRAINING)
+        for state in range(Layout.curve[part].start, Layout.curve[part].stop)
+    ),
+    *Layout.offset,
+    *range(Layout.rest.start, Layout.rest.stop),
+]
+
+
 class Suppositions:
     """What the filters of the bank differ in, by filter: noise in common, and by state its memory and its walk."""
 

@@ -17,7 +17,18 @@ from numpy.typing import NDArray
 
 from eerl_controller.bayes.filter import FilterBank
 from eerl_controller.bayes.sample import GENERATION, REST, TRAINING, Clocks
-from eerl_controller.bayes.time_prior import NOISE, WHITE, WORK, Layout, Suppositions, prior, response_row
+from eerl_controller.bayes.time_prior import (
+    CLOCK_STATES,
+    NOISE,
+    SLOPES,
+    WHITE,
+    WORK,
+    Layout,
+    Suppositions,
+    prior,
+    response_row,
+)
+from eerl_controller.bayes.warm import extract, insert
 
 Array = NDArray[np.float64]
 
@@ -37,6 +48,8 @@ class Times:
         self._readings = 0
         #: Mean and variance of the seconds lost to an earlier governor's clocks.
         self._spent = (0.0, 0.0)
+        #: What an earlier run knew (``warm``).
+        self.prior: Mapping[str, Any] | None = None
         self._supposed = Suppositions()
 
     @property
@@ -71,6 +84,7 @@ class Times:
         self._start = list(seconds)
         self._centres = {name: math.log1p(value) for name, value in counts.items()}
         mean, covariance = prior(seconds)
+        insert(mean, covariance, CLOCK_STATES, self.prior)
         self._bank = FilterBank(mean, covariance, self._supposed.decay, self._supposed.walk, np.array(NOISE))
 
     def _work_row(self, part: int, counts: Mapping[str, float], clocks: Clocks) -> Array:
@@ -102,6 +116,16 @@ class Times:
         if self._readings in REWEIGHED:
             self._reweigh()
         return found
+
+    def posterior(self) -> dict[str, Any]:
+        """What is known of how the parts answer their clocks, ready for JSON."""
+        return extract(*self.bank.pooled(), CLOCK_STATES)
+
+    def forget_prior(self) -> None:
+        """What an earlier run knew is not so: doubt it as much as if nothing were known."""
+        self.prior = None
+        for part in (GENERATION, TRAINING):
+            self.bank.covariance[:, Layout.curve[part], Layout.curve[part]] += SLOPES.covariance()
 
     def advance(self, updates: int = 1) -> None:
         """Let time pass."""
@@ -188,6 +212,7 @@ class Times:
             "start": self._start,
             "readings": self._readings,
             "spent": list(self._spent),
+            "prior": self.prior,
             "events": events,
             "bank": self._bank.to_dict() if self._bank else None,
         }
@@ -195,6 +220,7 @@ class Times:
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
         self._centres = dict(values["centres"])
+        self.prior = values["prior"]
         if values["bank"] is not None:
             self._restart(values["start"], {name: math.expm1(value) for name, value in self._centres.items()})
             self.bank.load(values["bank"])

@@ -7,11 +7,15 @@ trusts what it was told only when its first lowered updates agree.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from eerl_controller.bayes.curve import DEEPEST
 
 Array = NDArray[np.float64]
 
@@ -24,12 +28,53 @@ DOUBT = 0.1
 AGREES, CONFIRMING = 2.5, 2
 
 
+class Verdict(Enum):
+    """What lowered updates say of an earlier run's knowledge."""
+
+    OPEN = "open"
+    RIGHT = "right"
+    WRONG = "wrong"
+
+
+class Told:
+    """How deep an earlier run went, until this one's own lowered updates confirm or contradict it."""
+
+    def __init__(self, reach: Sequence[float] | None = None, agreed: int = 0) -> None:
+        self._reach = None if reach is None else [float(depth) for depth in reach]
+        self._agreed = agreed
+
+    def compare(self, surprise: float) -> Verdict:
+        """One lowered update more, this many standard deviations off."""
+        if self._reach is None:
+            return Verdict.OPEN
+        if surprise > AGREES:
+            self._reach = None
+            return Verdict.WRONG
+        self._agreed += 1
+        return Verdict.RIGHT if self._agreed >= CONFIRMING else Verdict.OPEN
+
+    def take(self, reach: Sequence[float]) -> list[float]:
+        """Depths that may be counted as tried, once they are confirmed."""
+        told, self._reach = self._reach or [0.0, 0.0], None
+        return [max(own, depth) for own, depth in zip(reach, told, strict=True)]
+
+    def to_list(self) -> list[Any]:
+        """Ready for JSON; the arguments that make it again."""
+        return [self._reach, self._agreed]
+
+
 def fits(posterior: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
     """Whether a posterior is of this version and of a job with this key; an unknown part of a key fits nothing."""
-    found = posterior.get("key")
+    found, reach = posterior.get("key"), posterior.get("reach")
     if posterior.get("version") != VERSION or not isinstance(found, Mapping):
         return False
+    if not isinstance(reach, list) or len(reach) != 2 or not all(_is_depth(item) for item in reach):
+        return False
     return all(key.get(name) is not None and key.get(name) == found.get(name) for name in KEY)
+
+
+def _is_depth(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value) and 0.0 <= value <= DEEPEST
 
 
 def extract(mean: Array, covariance: Array, states: Sequence[int]) -> dict[str, Any]:
@@ -43,7 +88,10 @@ def insert(mean: Array, covariance: Array, states: Sequence[int], values: Mappin
     if values is None:
         return
     index = np.array(states)
-    known, spread = np.array(values["mean"], dtype=float), np.array(values["covariance"], dtype=float)
+    try:
+        known, spread = np.array(values["mean"], dtype=float), np.array(values["covariance"], dtype=float)
+    except (KeyError, TypeError, ValueError):
+        return
     if known.shape != index.shape or spread.shape != (len(index), len(index)):
         return
     if not (np.isfinite(known).all() and np.isfinite(spread).all()):
