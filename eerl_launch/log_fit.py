@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import lsq_linear
 
-from eerl_controller.regression import Array, robust_sd, usable_features
+from eerl_controller.regression import Array, design, robust_sd, usable_features
 
 #: A residual further out than so many robust standard deviations, and 5 %, is a straggler and not the clock's doing.
 FAR_SD, FAR_LEAST = 3.5, 0.05
@@ -65,12 +65,9 @@ def fit(
     y = np.log(np.clip(np.array(values, dtype=np.float64), SMALLEST, LARGEST))
     used = usable_features(wanted, work)
     free = [name for name in names if any(row[name] != 0.0 for row in clocks)]
-    columns = [
-        [1.0, *(math.log1p(counts[name]) for name in used), *(row[name] for name in free)]
-        for counts, row in zip(work, clocks, strict=True)
-    ]
-    full = np.array(columns, dtype=np.float64)
-    full[:, 1 : 1 + len(used)] -= full[:, 1 : 1 + len(used)].mean(axis=0)
+    # Work that an update does not tell stands at the others' mean.
+    known, _, _ = design(used, work)
+    full = np.column_stack([np.ones(len(y)), known, [[row[name] for name in free] for row in clocks]])
     low = [-math.inf] * (1 + len(used)) + [BOUNDS[name][0] for name in free]
     high = [math.inf] * (1 + len(used)) + [BOUNDS[name][1] for name in free]
     shrink = np.diag([1e-6] * (1 + len(used)) + [math.sqrt(RIDGE)] * len(free))

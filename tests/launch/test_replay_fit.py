@@ -39,6 +39,21 @@ def test_a_known_slope_is_found_again() -> None:
     assert found.residual_sd == pytest.approx(0.01, rel=0.3)
 
 
+def test_work_that_one_update_does_not_tell_costs_nothing() -> None:
+    """One of 80 updates comes without its count: the slope is found all the same."""
+    rng = np.random.default_rng(2)
+    counts = [{"valid": float(n)} for n in rng.integers(50_000, 150_000, 80)]
+    clocks = rows(40, 40)
+    values = [
+        row["valid"] / 1000 * math.exp(0.5 * clock["depth"])
+        for row, clock in zip(counts, clocks, strict=True)
+    ]
+
+    found = fit(values, [*counts[:30], {}, *counts[31:]], ("valid",), clocks, ("depth", "locked"))
+
+    assert found.log_at(clocks[-1]) == pytest.approx(0.5 * math.log(1.5), abs=0.01)
+
+
 def test_stragglers_do_not_bend_it_and_no_setting_is_one() -> None:
     """Few governor updates among many lowered ones are no stragglers; four times as long for no reason is."""
     values = [100.0] * 8 + [150.0] * 150
