@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -83,7 +85,9 @@ def free_ports(count: int) -> list[int]:
 def cluster(python: Path) -> Iterator[Cluster]:
     """A cluster that was started before, by somebody who had not eerl-run before it; its PYTHONPATH is its own."""
     ray = str(python.parent / "ray")
-    env = clean() | {"PYTHONPATH": "/of/the/cluster"}
+    # A place of its own, so that nobody else's ray.init() finds it, or looks for it when it is gone.
+    place = tempfile.mkdtemp(prefix="ray-")
+    env = clean() | {"PYTHONPATH": "/of/the/cluster", "RAY_TMPDIR": place}
     port, dashboard = free_ports(2)
     start = [ray, "start", "--head", f"--port={port}", "--num-cpus=2", f"--dashboard-port={dashboard}"]
     start += ["--include-dashboard=true", "--disable-usage-stats", "--block"]
@@ -101,6 +105,7 @@ def cluster(python: Path) -> Iterator[Cluster]:
             process.kill()
     psutil.wait_procs(ours, timeout=60)
     head.stdout.close()
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def look(output: str) -> dict[str, Any]:
