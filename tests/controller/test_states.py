@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 from eerl_controller import TRANSITIONS, Reason, State, states
 
 
@@ -26,14 +23,3 @@ def test_reasons_are_words_for_ledgers_and_people() -> None:
 
     assert len(set(values)) == len(values)
     assert all(value.replace("_", "").isalpha() and value.islower() for value in values)
-
-
-def test_the_readmes_diagram_shows_only_legal_changes() -> None:
-    """The picture is drawn from the table; this keeps it so."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-
-    edges = re.findall(r"^ +([A-Z]+) --> ([A-Z]+)", readme, re.MULTILINE)
-
-    assert len(edges) >= 8
-    for begin, end in edges:
-        assert State[end] in TRANSITIONS[State[begin]], f"{begin} --> {end}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from eerl_controller.bayes.alarm import Alarm
 from eerl_controller.bayes.backlog import OLDEST
 from eerl_controller.bayes.paces import Paces
 from eerl_controller.bayes.recent import Latest, Recent
@@ -33,9 +34,6 @@ from eerl_controller.regression import robust_sd
 from eerl_controller.strategy import Evidence
 from eerl_controller.work import Unusable, phase_totals, visitors
 
-#: Page's cumulative sum: surprises beyond this drift add up, and this much of them is a change. Gaussian surprises
-#: reach it by chance once in some thousand updates; no single one can.
-CUSUM_DRIFT, CUSUM_LIMIT, LARGEST_SURPRISE = 0.75, 7.0, 3.0
 #: A change of this size (a log) is what an alarm makes possible: the loss that a lock must not keep.
 JUMP_SD = 0.03
 #: An update that generates more than this many times as much as another does not generate a batch like it.
@@ -82,7 +80,7 @@ class PoolLearner:
         self.reach = [0.0, 0.0]
         #: How deep an earlier run went (``warm``).
         self._told = Told()
-        self._cusum = [0.0, 0.0, 0.0, 0.0]
+        self._alarm = Alarm()
         self._gaps_s = [0.0, 0.0]
         #: The latest update: what it showed, and as one of those that the next are expected to be like.
         self.look: Look | None = None
@@ -96,7 +94,7 @@ class PoolLearner:
     @property
     def alarmed(self) -> bool:
         """Whether updates have lately not been what they were."""
-        return max(self._cusum) >= CUSUM_LIMIT
+        return self._alarm.raised
 
     @property
     def lost_share(self) -> float:
@@ -149,7 +147,7 @@ class PoolLearner:
 
     def settle(self) -> None:
         """An alarm was taken care of."""
-        self._cusum = [0.0] * 4
+        self._alarm.settle()
 
     def doubt(self, pair: Pair) -> None:
         """The machine, or what these clocks cost, may have changed."""
@@ -223,10 +221,8 @@ class PoolLearner:
 
     def _learn(self, look: Look, setting: Lowered) -> None:
         surprises = self.paces.read(look.sides.seconds, look.counts, setting)
+        self._alarm.add(surprises)
         for axis in (GENERATION, TRAINING):
-            surprise = max(-LARGEST_SURPRISE, min(LARGEST_SURPRISE, surprises[axis]))
-            for i, signed in ((2 * axis, surprise), (2 * axis + 1, -surprise)):
-                self._cusum[i] = max(self._cusum[i] + signed - CUSUM_DRIFT, 0.0)
             self.reach[axis] = max(self.reach[axis], setting.depths[axis])
         if not setting.is_governor:
             verdict = self._told.compare(max(abs(surprises[axis]) for axis in (GENERATION, TRAINING)))
@@ -308,7 +304,7 @@ class PoolLearner:
             "last_update": self._last_update,
             "generated": [[update, tokens] for update, tokens in self._generated.items()],
             "reach": list(self.reach),
-            "cusum": list(self._cusum),
+            "alarm": self._alarm.to_list(),
             "gaps_s": list(self._gaps_s),
             "told": self._told.to_list(),
         }
@@ -323,7 +319,8 @@ class PoolLearner:
         self.past_s, self.seen = values["past_s"], values["seen"]
         self._last_update = values["last_update"]
         self._generated = dict(values["generated"])
-        self.reach, self._cusum = list(values["reach"]), list(values["cusum"])
+        self.reach = list(values["reach"])
+        self._alarm.load(values["alarm"])
         self._gaps_s = list(values["gaps_s"])
         self._told = Told(*values["told"])
 
