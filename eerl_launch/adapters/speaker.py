@@ -16,6 +16,8 @@ LOCK_NAME = "trainer"
 
 _fd: int | None = None
 _socket = ""
+#: Whose child this is, if that spoke when it was forked.
+_parent = 0
 
 
 def _is_first(path: str) -> bool:
@@ -31,8 +33,9 @@ def _is_first(path: str) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        owner = os.read(fd, 20)
         os.close(fd)
-        return False  # it may end before us: ask again next time
+        return owner == b"%d" % _parent  # it may end before us: ask again next time
     except OSError:
         os.close(fd)
         return True
@@ -40,6 +43,17 @@ def _is_first(path: str) -> bool:
     os.write(fd, b"%d" % os.getpid())
     _fd, _socket = fd, path
     return True
+
+
+def _after_fork_in_child() -> None:
+    """The lock is the parent's and ends with it, not with the last of its children; they may speak in its place."""
+    global _fd, _socket, _parent
+    if _fd is not None:
+        os.close(_fd)
+        _fd, _socket, _parent = None, "", os.getppid()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def may_add() -> bool:

@@ -24,6 +24,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("EERL_SOCKET", str(tmp_path / "s"))
     monkeypatch.setattr(speaker, "_fd", None)
     monkeypatch.setattr(speaker, "_socket", "")
+    monkeypatch.setattr(speaker, "_parent", 0)
     yield
     if speaker._fd is not None:
         os.close(speaker._fd)
@@ -85,3 +86,37 @@ def test_a_place_that_takes_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EERL_SOCKET", "/proc/no/such/place/s")
 
     assert speaker.silence() is None
+
+
+#: Speaks, forks a child that stays until its input closes, says whether both may speak, and is killed.
+LEAVES_A_CHILD = """
+import os, signal, sys
+from eerl_launch.adapters import speaker
+print(speaker.silence(), flush=True)
+reader, writer = os.pipe()
+if os.fork() == 0:
+    print(speaker.silence(), flush=True)
+    os.write(writer, b".")
+    sys.stdin.read()
+    os._exit(0)
+os.read(reader, 1)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_child_does_not_keep_its_parents_place() -> None:
+    """A forked child may speak while the trainer lives; once that is gone the next trainer may, child or no child."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "controller")])
+    with subprocess.Popen(
+        [sys.executable, "-c", LEAVES_A_CHILD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    ) as trainer:
+        assert trainer.stdin is not None and trainer.stdout is not None
+        assert [trainer.stdout.readline() for _ in range(2)] == ["None\n"] * 2
+        assert trainer.wait(60) < 0
+
+        assert speaker.silence() is None
+        trainer.stdin.close()
