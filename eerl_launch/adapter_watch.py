@@ -88,4 +88,7 @@ class Adapters:
                 ": no Python of this node loaded the framework adapters (python -I, -S and -E keep them out, "
                 "and so does a PYTHONPATH that was set anew)"
             )
-        return f": no supported framework ({', '.join(registry.ADAPTERS)}) was used"
+        return (
+            f": no supported framework ({', '.join(registry.ADAPTERS)}) was used in a Python with the framework "
+            "adapters; one whose environment was cleared, or that was started with -I, -S or -E, has none"
+        )
