@@ -36,6 +36,13 @@ _LAST_FLUSH_S = 0.1
 
 _sender = Sender()
 _phases_marked = False
+_muted = False
+
+
+def mute(on: bool) -> None:
+    """Send nothing meanwhile: a forked child leaves calls that are its parent's."""
+    global _muted
+    _muted = on
 
 
 def marks_phases() -> bool:
@@ -115,6 +122,8 @@ def _listener() -> str | None:
 def _send(event: str, fields: dict[str, Any], required: str | None = None) -> None:
     """Send one event if anybody listens; whatever goes wrong is counted and stays here."""
     global _phases_marked
+    if _muted:
+        return
     if event in ("begin", "update"):
         _phases_marked = True
     try:
@@ -132,27 +141,33 @@ def _send(event: str, fields: dict[str, Any], required: str | None = None) -> No
 
 
 class Phase:
-    """A phase that begins on entering and ends on leaving, also when the body raises."""
+    """A phase that begins on entering and ends on leaving, also when the body raises.
 
-    __slots__ = ("_counts", "name", "update")
+    A child forked meanwhile leaves it too, and says nothing: the phase is its parent's.
+    """
+
+    __slots__ = ("_counts", "_pid", "name", "update")
 
     def __init__(self, name: str, update: int | None = None) -> None:
         self.name = name
         self.update = update
         self._counts: dict[str, Any] = {}
+        self._pid = 0
 
     def set(self, **counts: Any) -> None:
         """Counts to send with the end, such as ``generated_tokens`` and ``longest_response_tokens``."""
         self._counts.update(counts)
 
     def __enter__(self) -> Phase:
+        self._pid = os.getpid()
         begin(self.name, self.update)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _send("end", {"phase": self.name, "update": self.update, **self._counts}, "phase")
+        if self._pid == os.getpid():
+            _send("end", {"phase": self.name, "update": self.update, **self._counts}, "phase")
 
 
 def phase(name: str, update: int | None = None) -> Phase:

@@ -23,18 +23,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from .. import mark
-from . import gpus, speaker
+from . import gpus, speaker, watched
+from .running import Hook, Running
 
-Hook = Callable[..., Generator[None, Any, None]]
 Patch = Callable[[ModuleType], None]
-_MARK = "__eerl_hook__"
-#: A hook that fails this often is left out from then on.
-_MAX_FAULTS = 3
 
 
 class Adapter:
@@ -45,6 +42,7 @@ class Adapter:
         self._distribution = distribution or framework
         self._patches: dict[str, Patch] = {}
         self._told: set[str] = set()
+        self._methods: list[tuple[type, str, Running]] = []
         #: Names that are watched, and names that this version has not: for ``look``.
         self.hooked: list[str] = []
         self.missing: list[str] = []
@@ -126,144 +124,31 @@ class Adapter:
             self.missing.append(where)
             self.say(f"{where} is not there; {costs} will be missing")
             return False
-        if getattr(original, _MARK, False):
+        if watched.is_watched(original):
             return True
-        watched = self._watched(original, hook)
-        setattr(watched, _MARK, True)
-        kind = type(static) if isinstance(static, (staticmethod, classmethod)) else None
-        setattr(owner, name, watched if kind is None else kind(watched))
+        running = Running(hook, self.say)
+        put: Any = watched.watch(original, running)
+        if not isinstance(owner, (type, ModuleType)):
+            put = watched.bound(owner, name, original, running)
+        elif isinstance(static, (staticmethod, classmethod)):
+            put = type(static)(put)
+        elif isinstance(owner, type) and not hasattr(type(static), "__get__"):
+            put = staticmethod(put)  # a partial, say: it is called without the object
+        elif isinstance(owner, type) and not name.startswith("__"):
+            self._methods.append((owner, name, running))
+        setattr(owner, name, put)
         self.hooked.append(where)
         return True
 
-    def _watched(self, original: Callable[..., Any], hook: Hook) -> Callable[..., Any]:
-        running = _Running(self, hook)
-        make = _plain
-        if inspect.iscoroutinefunction(original):
-            make = _coroutine
-        elif inspect.isgeneratorfunction(original):
-            make = _generator
-        elif inspect.isasyncgenfunction(original):
-            make = _async_generator
-        watched = make(original, running)
-        try:
-            functools.update_wrapper(watched, original)
-        except Exception:  # an odd callable; the watch works without its name
-            pass
-        return watched
+    def follow(self, one: Any) -> None:
+        """Watch also what took the place of ``one``'s hooked methods: overridden in a script's subclass, or assigned.
 
-
-class _Running:
-    """Takes one hook through calls: ``begin``, then ``end`` or ``fail``; never raises."""
-
-    def __init__(self, adapter: Adapter, hook: Hook) -> None:
-        self._adapter = adapter
-        self._hook = hook
-        self._faults = 0
-
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator[None, Any, None] | None:
-        """The hook at its ``yield``, or None when it does not watch this call."""
-        if self._faults >= _MAX_FAULTS:
-            return None
-        try:
-            generator = self._hook(*args, **kwargs)
-            next(generator)
-        except StopIteration:
-            return None
-        except Exception as error:
-            self._fault(error)
-            return None
-        return generator
-
-    def end(self, generator: Generator[None, Any, None] | None, result: Any) -> None:
-        """The call has returned."""
-        if generator is None:
-            return
-        try:
-            generator.send(result)
-            generator.close()  # a second yield is no use
-        except StopIteration:
-            pass
-        except Exception as error:
-            self._fault(error)
-
-    def fail(self, generator: Generator[None, Any, None] | None, raised: BaseException) -> None:
-        """The call has raised; its exception keeps the traceback it has."""
-        if generator is None:
-            return
-        trace, context = raised.__traceback__, raised.__context__
-        try:
-            generator.throw(raised)
-        except StopIteration:
-            pass
-        except Exception as error:
-            if error is not raised:
-                self._fault(error)
-        except BaseException as error:
-            if error is not raised:
-                raise
-        finally:
-            raised.__traceback__, raised.__context__ = trace, context
-
-    def _fault(self, error: Exception) -> None:
-        self._faults += 1
-        name = getattr(self._hook, "__name__", "?")
-        self._adapter.say(f"eerl's hook {name} failed ({error!r}); markers may be missing")
-
-
-def _plain(original: Callable[..., Any], running: _Running) -> Callable[..., Any]:
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        generator = running.begin(args, kwargs)
-        try:
-            result = original(*args, **kwargs)
-        except BaseException as error:
-            running.fail(generator, error)
-            raise
-        running.end(generator, result)
-        return result
-
-    return watched
-
-
-def _coroutine(original: Callable[..., Any], running: _Running) -> Callable[..., Any]:
-    async def watched(*args: Any, **kwargs: Any) -> Any:
-        generator = running.begin(args, kwargs)
-        try:
-            result = await original(*args, **kwargs)
-        except BaseException as error:
-            running.fail(generator, error)
-            raise
-        running.end(generator, result)
-        return result
-
-    return watched
-
-
-def _generator(original: Callable[..., Any], running: _Running) -> Callable[..., Any]:
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        generator = running.begin(args, kwargs)
-        try:
-            result = yield from original(*args, **kwargs)
-        except BaseException as error:
-            running.fail(generator, error)
-            raise
-        running.end(generator, result)
-        return result
-
-    return watched
-
-
-def _async_generator(original: Callable[..., Any], running: _Running) -> Callable[..., Any]:
-    async def watched(*args: Any, **kwargs: Any) -> Any:
-        generator = running.begin(args, kwargs)
-        source = original(*args, **kwargs)
-        try:
-            async for item in source:
-                yield item
-        except BaseException as error:
-            running.fail(generator, error)
-            raise
-        finally:
-            await source.aclose()
-        running.end(generator, None)
-
-    return watched
+        What it calls of the original is part of the same call.
+        """
+        for owner, name, running in self._methods:
+            if not isinstance(one, owner):
+                continue
+            try:
+                watched.follow(one, name, running)
+            except Exception as error:
+                self.say(f"{type(one).__name__}.{name} cannot be watched ({error!r}); markers may be missing")

@@ -28,6 +28,7 @@ from .. import mark
 from . import gpus
 from .base import Adapter
 from .lengths import Gathers, Lengths
+from .running import from_a_signal
 
 adapter = Adapter("trl")
 
@@ -131,6 +132,8 @@ def listen(trainer: Any, **events: Callable[[], None]) -> None:
             try:
                 tell()
             except Exception as error:
+                if from_a_signal(error):
+                    raise
                 adapter.say(f"eerl's {name} failed ({error!r}); markers may be missing")
 
         return told
@@ -143,6 +146,7 @@ def listen(trainer: Any, **events: Callable[[], None]) -> None:
 
 def train_begins(trainer: Any) -> None:
     """Say what kind of run this is, and on which GPUs."""
+    adapter.follow(trainer)
     if mode(trainer) == "disaggregated_sync":
         gpus.tell("training")
     cycle = _cycle(trainer)

@@ -137,6 +137,7 @@ def made(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
 
 def training_loop(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
     """Say what kind of run this is before its first weights go out, and on which GPUs it trains."""
+    adapter.follow(trainer)
     gpus.tell("training")
     if _step(trainer) is None:
         return

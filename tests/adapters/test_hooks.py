@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import functools
 import inspect
+import os
+import pickle
+import signal
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import SimpleNamespace
@@ -12,7 +17,7 @@ from typing import Any
 import pytest
 
 from eerl_launch import mark
-from eerl_launch.adapters import base, speaker
+from eerl_launch.adapters import running, speaker
 from eerl_launch.adapters.base import Adapter
 
 
@@ -56,7 +61,8 @@ class Framework:
 
 def fresh() -> Any:
     """A class of its own for each test, since hooks change it."""
-    return type("Framework", (), dict(Framework.__dict__))
+    own = {name: value for name, value in vars(Framework).items() if name not in ("__dict__", "__weakref__")}
+    return type("Framework", (), own)
 
 
 def watching(seen: list[Any]) -> Callable[..., Iterator[None]]:
@@ -267,4 +273,188 @@ def test_a_hook_that_keeps_failing_is_left_out(said: list[str]) -> None:
     for number in range(10):
         framework().plain(number)
 
-    assert calls == list(range(base._MAX_FAULTS))
+    assert calls == list(range(running.MAX_FAULTS))
+
+
+class Worker:
+    """An object of the user's, hooked by itself."""
+
+    def start(self) -> Worker:
+        return self
+
+
+def test_an_object_is_pickled_and_copied_as_before(said: list[str]) -> None:
+    """A worker that goes to another process takes its plain method along, and a copy's method is the copy's."""
+    adapter, worker, seen = Adapter("frame"), Worker(), []
+    adapter.hook(worker, "start", lambda *args: watching(seen)(*args, "start"))
+
+    pickled, copied = pickle.loads(pickle.dumps(worker)), copy.deepcopy(worker)
+
+    assert pickled.start() is pickled and copied.start() is copied and seen == []
+    assert worker.start() is worker and seen == [("before", "start"), ("after", worker)]
+    assert inspect.signature(worker.start) == inspect.signature(Worker().start)
+
+
+def test_a_partial_in_a_class_is_called_without_the_object(said: list[str]) -> None:
+    """What is no method does not become one by being watched."""
+    adapter, framework, seen = Adapter("frame"), fresh(), []
+    framework.partial = functools.partial(max, 4)
+    adapter.hook(framework, "partial", watching(seen))
+
+    assert framework().partial(7) == 7
+
+    assert seen == [("before", 7), ("after", 7)]
+
+
+def test_a_stream_is_sent_to_thrown_into_and_closed(said: list[str]) -> None:
+    """All that an asynchronous generator can be given arrives in it; the hook sees how it ended."""
+    happened: list[Any] = []
+
+    class Stream:
+        async def stream(self, number: int) -> Any:
+            try:
+                happened.append((yield number))
+                try:
+                    yield "sent"
+                except KeyError as error:
+                    happened.append(error)
+                    yield "thrown"
+                yield "more"
+            finally:
+                happened.append("closed")
+
+    adapter, seen = Adapter("frame"), []
+    adapter.hook(Stream, "stream", watching(seen))
+
+    async def use() -> list[Any]:
+        stream, error = Stream().stream(1), KeyError("theirs")
+        got = [await stream.asend(None), await stream.asend(2), await stream.athrow(error)]
+        await stream.aclose()
+        assert happened == [2, error, "closed"]
+        other = Stream().stream(3)
+        await anext(other)
+        with pytest.raises(ValueError, match="theirs") as caught:
+            await other.athrow(ValueError("theirs"))
+        assert caught.value.__context__ is None
+        return got
+
+    assert asyncio.run(use()) == [1, "sent", "thrown"]
+    assert [type(value) for when, value in seen if when == "raised"] == [GeneratorExit, ValueError]
+    assert said == []
+
+
+class PreemptedError(Exception):
+    """What a trainer's signal handler raises to leave its loop."""
+
+
+@pytest.mark.parametrize("when", ["before", "after", "raised"])
+def test_a_signal_handler_of_theirs_is_not_swallowed(
+    said: list[str], monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """An exception that their handler raises while our hook runs is theirs; it is no fault of the hook."""
+
+    def hook(*args: Any) -> Any:
+        if when == "before":
+            signal.raise_signal(signal.SIGUSR1)
+        try:
+            yield
+        finally:
+            signal.raise_signal(signal.SIGUSR1)
+
+    def handler(*arguments: Any) -> None:
+        raise PreemptedError
+
+    adapter, framework = Adapter("frame"), fresh()
+    for name in ("plain", "breaks"):
+        adapter.hook(framework, name, hook)
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(PreemptedError):
+            framework().breaks(1) if when == "raised" else framework().plain(1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+    assert said == []
+
+
+def test_a_frame_alone_is_no_signal(said: list[str]) -> None:
+    """A framework's function that looks at its caller's frame and fails is still a fault that stays here."""
+
+    def looks(depth: int) -> None:
+        frame = inspect.currentframe()
+        caller = frame.f_back if frame else None
+        raise ValueError(depth, caller)
+
+    def hook(*args: Any) -> Any:
+        looks(1)
+        yield
+
+    adapter, framework = Adapter("frame"), fresh()
+    adapter.hook(framework, "plain", hook)
+
+    assert framework().plain(2) == 4 and len(said) == 1
+
+
+def test_overridden_and_assigned_methods_are_followed(said: list[str]) -> None:
+    """A subclass's own method is watched whole and once, whether it calls the original or not; so is one assigned."""
+    adapter, framework, seen = Adapter("frame"), fresh(), []
+    adapter.hook(framework, "plain", lambda one, number: watching(seen)(number))
+
+    class Calls(framework):  # type: ignore[misc]
+        def plain(self, number: int) -> Any:
+            return ("own", super().plain(number + 1))
+
+    class Replaces(framework):  # type: ignore[misc]
+        def plain(self, number: int) -> Any:
+            return -number
+
+    calls, replaces, assigned, untouched = Calls(), Replaces(), framework(), framework()
+    assigned.plain = lambda number: 100 + number
+    for one in (calls, replaces, assigned, untouched):
+        adapter.follow(one)
+        adapter.follow(one)
+
+    results = [one.plain(1) for one in (calls, replaces, assigned, untouched)]
+
+    assert results == [("own", 4), -1, 101, 2] and "plain" not in vars(untouched)
+    assert seen == [pair for result in results for pair in (("before", 1), ("after", result))]
+    assert Calls().plain(1) == ("own", 4) and seen[-2:] == [("before", 2), ("after", 4)]
+
+
+def test_an_object_that_cannot_be_followed(said: list[str]) -> None:
+    """One that takes no attributes keeps its own methods, which costs one message."""
+    adapter, base = Adapter("frame"), type("Base", (), {"__slots__": (), "plain": Framework.plain})
+    adapter.hook(base, "plain", watching([]))
+    own = type("Own", (base,), {"__slots__": (), "plain": lambda self, number: -number})
+
+    adapter.follow(own())
+
+    assert own().plain(1) == -1
+    assert len(said) == 1 and "Own.plain" in said[0]
+
+
+def test_a_child_forked_in_a_call_is_silent(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves the call, too, but what the hook marks then is its parent's to mark."""
+    reader, writer = os.pipe()
+    monkeypatch.setattr(mark, "_listener", lambda: os.write(writer, b"%d\n" % os.getpid()) and None)
+
+    def hook(*args: Any) -> Any:
+        with mark.phase("generation"):
+            try:
+                yield
+            finally:
+                mark.resume()
+
+    adapter, framework = Adapter("frame"), fresh()
+    framework.fork = lambda self: os.fork()
+    adapter.hook(framework, "fork", hook)
+
+    child = framework().fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(writer)
+    with os.fdopen(reader, "rb") as told:
+        senders = [int(line) for line in told]
+
+    assert senders == [os.getpid()] * 3

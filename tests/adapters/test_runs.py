@@ -131,6 +131,53 @@ def test_a_trainer_that_forks(field: Field) -> None:
     assert labels(done) == [0, 1, 2, 3, 4] and valid(done) == [15] * 5
 
 
+def test_a_child_that_leaves_a_phase(field: Field) -> None:
+    """One forked inside a phase unwinds through it when it exits; the phase goes on in its parent."""
+    text = """
+        import os, sys, time
+        from trl.trainer.grpo_trainer import GRPOTrainer
+        sleep = time.sleep
+        def forks(seconds):
+            pid = os.fork()
+            if pid == 0:
+                sys.exit(0)
+            os.waitpid(pid, 0)
+            sleep(seconds)
+        time.sleep = forks
+        GRPOTrainer(phase_s=0.5).train()
+    """
+    done = field.run([sys.executable, script(field, text)])
+
+    assert done.code == 0, done.errors
+    assert labels(done) == [0, 1, 2] and valid(done) == [15] * 3
+    for event in done.events("update"):
+        assert event["record"]["phases"]["generation"]["elapsed_s"] >= 0.4
+    assert not [event for event in done.events("event") if event["kind"] == "markers_odd"]
+
+
+def test_a_trainer_of_the_scripts_own(field: Field) -> None:
+    """A subclass that overrides what is hooked, without the original or around it, is marked all the same."""
+    text = """
+        import time
+        from trl.trainer.grpo_trainer import GRPOTrainer
+        class Own(GRPOTrainer):
+            def _generate(self, prompts):
+                time.sleep(self.phase_s)
+                return prompts, [[0] * length for length in self.lengths], None
+            def _prepare_inputs(self, batch):
+                return self._generate_and_score_completions(["prompt"] * 3)
+            def _calculate_rewards(self, inputs):
+                return super()._calculate_rewards(inputs)
+        Own().train()
+    """
+    done = field.run([sys.executable, script(field, text)])
+
+    assert done.code == 0, done.errors
+    assert labels(done) == [0, 1, 2] and valid(done) == [15] * 3
+    for event in done.events("update"):
+        assert {"generation", "reward", "training"} <= set(event["record"]["phases"])
+
+
 def test_two_trainers_at_once(field: Field) -> None:
     """One of them is marked, whole and alone; eerl-run says that there was another."""
     one = script(field, TRAIN.replace("()", "(updates=20)", 1))

@@ -17,7 +17,7 @@ from typing import Any
 
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-BASE = sys.modules["eerl_trainer.adapters.base"]
+RUNNING = sys.modules["eerl_trainer.adapters.running"]
 TRL = sys.modules["eerl_trainer.adapters.trl"]
 
 spent = {"hooks_s": 0.0, "calls": 0, "train_s": 0.0, "updates": 0}
@@ -41,7 +41,7 @@ def timed(owner: Any, name: str) -> None:
 def main() -> None:
     out, script, *options = sys.argv[1:]
     for name in ("begin", "end", "fail"):
-        timed(BASE._Running, name)
+        timed(RUNNING.Running, name)
     for name in ("train_begins", "optimizer_step_ends", "train_ends"):
         timed(TRL, name)
     train = GRPOTrainer.train
