@@ -136,7 +136,12 @@ class Adapter:
             put = staticmethod(put)  # a partial, say: it is called without the object
         elif isinstance(owner, type) and not name.startswith("__"):
             self._methods.append((owner, name, running))
-        setattr(owner, name, put)
+        try:
+            setattr(owner, name, put)
+        except (AttributeError, TypeError) as error:
+            self.missing.append(where)
+            self.say(f"{where} cannot be watched ({error}); {costs} will be missing")
+            return False
         self.hooked.append(where)
         return True
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from types import CoroutineType
 from typing import Any
 
-from .running import Running
+from .running import Running, Watching
 
 _MARK = "__eerl_hook__"
 Tell = tuple[Any, ...]
@@ -72,6 +73,12 @@ def watch(original: Callable[..., Any], running: Running, *tell: Any) -> Callabl
     return watched
 
 
+def _leave(error: BaseException) -> None:
+    """Take the watch's own line out of the traceback, which is the program's output (Python 3.10 keeps it)."""
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next
+
+
 def _plain(original: Callable[..., Any], running: Running, tell: Tell) -> Callable[..., Any]:
     def watched(*args: Any, **kwargs: Any) -> Any:
         watching = running.begin((*tell, *args), kwargs)
@@ -79,11 +86,27 @@ def _plain(original: Callable[..., Any], running: Running, tell: Tell) -> Callab
             result = original(*args, **kwargs)
         except BaseException as error:
             running.fail(watching, error)
+            _leave(error)
             raise
+        if watching is not None and isinstance(result, CoroutineType):  # of a decorated coroutine
+            awaited: Any = _awaited(result, running, watching)
+            awaited.__name__, awaited.__qualname__ = result.__name__, result.__qualname__
+            return awaited
         running.end(watching, result)
         return result
 
     return watched
+
+
+async def _awaited(coroutine: CoroutineType[Any, Any, Any], running: Running, watching: Watching) -> Any:
+    try:
+        result = await coroutine
+    except BaseException as error:
+        running.fail(watching, error)
+        _leave(error)
+        raise
+    running.end(watching, result)
+    return result
 
 
 def _coroutine(original: Callable[..., Any], running: Running, tell: Tell) -> Callable[..., Any]:
@@ -93,6 +116,7 @@ def _coroutine(original: Callable[..., Any], running: Running, tell: Tell) -> Ca
             result = await original(*args, **kwargs)
         except BaseException as error:
             running.fail(watching, error)
+            _leave(error)
             raise
         running.end(watching, result)
         return result
@@ -107,6 +131,7 @@ def _generator(original: Callable[..., Any], running: Running, tell: Tell) -> Ca
             result = yield from original(*args, **kwargs)
         except BaseException as error:
             running.fail(watching, error)
+            _leave(error)
             raise
         running.end(watching, result)
         return result
@@ -136,6 +161,7 @@ def _async_generator(original: Callable[..., Any], running: Running, tell: Tell)
             if source is not None:
                 await source.aclose()
             running.fail(watching, error)
+            _leave(error)
             raise
         running.end(watching, None)
 

@@ -9,6 +9,7 @@ import inspect
 import os
 import pickle
 import signal
+import sys
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import SimpleNamespace
@@ -56,6 +57,10 @@ class Framework:
             yield index
 
     def breaks(self, number: int) -> int:
+        raise KeyError(number)
+
+    async def breaks_later(self, number: int) -> int:
+        await asyncio.sleep(0)
         raise KeyError(number)
 
 
@@ -115,18 +120,32 @@ def test_watched_functions_look_like_the_original() -> None:
     assert inspect.isasyncgenfunction(framework.stream)
 
 
-def test_an_exception_of_theirs_goes_on_as_it_was(said: list[str]) -> None:
-    """The same object, without a cause or lines of ours but the call itself; the hook has seen it."""
+@pytest.mark.parametrize("watches", [True, False])
+def test_an_exception_of_theirs_goes_on_as_it_was(said: list[str], watches: bool) -> None:
+    """The same object, without a cause or a line of ours; a hook that watches has seen it."""
     adapter, framework, seen = Adapter("frame"), fresh(), []
-    adapter.hook(framework, "breaks", watching(seen))
+    framework.awaits = Framework.breaks_later
+    adapter.hook(framework, "breaks", watching(seen) if watches else lambda *_: iter(()))
+    adapter.hook(framework, "awaits", watching(seen) if watches else lambda *_: iter(()))
 
     with pytest.raises(KeyError) as caught:
         framework().breaks(4)
+    with pytest.raises(KeyError) as awaited:
+        asyncio.run(framework().awaits(5))
+    with pytest.raises(TypeError) as misused:
+        framework().breaks()
 
-    assert seen == [("before", 4), ("raised", caught.value)]
-    assert caught.value.__cause__ is None and caught.value.__context__ is None
-    functions = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
-    assert functions[-2:] == ["watched", "breaks"] and "hook" not in functions
+    ours = [("before", 4), ("raised", caught.value), ("before", 5), ("raised", awaited.value)]
+    assert seen[:4] == (ours if watches else [])
+    for error in (caught, awaited):
+        assert error.value.__cause__ is None and error.value.__context__ is None
+    lines = [traceback.extract_tb(error.value.__traceback__) for error in (caught, awaited, misused)]
+    here = "test_an_exception_of_theirs_goes_on_as_it_was"
+    assert [line.name for line in lines[0] if "hook" not in line.name][-1] == "breaks"
+    assert lines[1][-1].name == "breaks_later"
+    if sys.version_info >= (3, 11):
+        assert [line.name for line in lines[0]] == [here, "breaks"]
+        assert not [line for one in lines for line in one if "adapters/watched" in line.filename]
     assert said == []
 
 
@@ -341,6 +360,51 @@ def test_a_stream_is_sent_to_thrown_into_and_closed(said: list[str]) -> None:
     assert asyncio.run(use()) == [1, "sent", "thrown"]
     assert [type(value) for when, value in seen if when == "raised"] == [GeneratorExit, ValueError]
     assert said == []
+
+
+def test_a_decorated_coroutine_is_watched_to_its_end(said: list[str]) -> None:
+    """A plain function that returns a coroutine has not run when it returns."""
+    adapter, framework, seen = Adapter("frame"), fresh(), []
+
+    async def inner(number: int) -> int:
+        await asyncio.sleep(0)
+        seen.append(("inside", number))
+        if number < 0:
+            raise KeyError(number)
+        return number
+
+    @functools.wraps(inner)
+    def decorated(one: Any, number: int) -> Any:
+        return inner(number)
+
+    framework.decorated = decorated
+    adapter.hook(framework, "decorated", watching(seen))
+    call = framework().decorated(6)
+    assert call.__qualname__ == inner.__qualname__ and asyncio.run(call) == 6
+    with pytest.raises(KeyError) as caught:
+        asyncio.run(framework().decorated(-6))
+
+    assert seen[:3] == [("before", 6), ("inside", 6), ("after", 6)]
+    assert seen[3:] == [("before", -6), ("inside", -6), ("raised", caught.value)]
+    assert said == []
+
+
+def test_an_owner_that_takes_no_hooks(said: list[str]) -> None:
+    """A class that refuses to be changed costs one message, and no more than the names it refuses."""
+
+    class Frozen(type):
+        def __setattr__(cls, name: str, value: Any) -> None:
+            raise TypeError("frozen")
+
+    adapter = Adapter("frame")
+    owner = Frozen("Owner", (), {"plain": Framework.plain})
+
+    assert not adapter.hook(owner, "plain", watching([]), costs="generation")
+
+    assert owner().plain(1) == 2
+    assert said == [
+        "frame of unknown version: Owner.plain cannot be watched (frozen); generation will be missing"
+    ]
 
 
 class PreemptedError(Exception):
