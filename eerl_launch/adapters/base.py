@@ -47,6 +47,10 @@ class Adapter:
         self.hooked: list[str] = []
         self.missing: list[str] = []
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Hooked functions may be pickled by value, and take it along: not the classes, which would be imported."""
+        return {**vars(self), "_methods": []}
+
     @property
     def modules(self) -> list[str]:
         """The modules this adapter waits for; each has a row in the registry."""

@@ -12,9 +12,12 @@ from typing import Any
 
 from .. import mark
 
+Calls = tuple[tuple[str, int], ...]
 Hook = Callable[..., Generator[None, Any, None]]
 #: A hook that fails this often is left out from then on.
 MAX_FAULTS = 3
+#: Calls under way, by hook and object, where one may be made of others. Not a hook's own: those go into pickles.
+_inside: contextvars.ContextVar[Calls] = contextvars.ContextVar("_inside", default=())
 
 
 def from_a_signal(error: BaseException) -> bool:
@@ -52,9 +55,10 @@ class Running:
         self._hook = hook
         self._say = say
         self._faults = 0
+        #: Of the hook: it is put on functions, which copy it to what wraps them, and which may be pickled by value.
+        self.name = f"{hook.__module__}.{hook.__qualname__}"
         #: Whether one watched call may be made of others: an override and what it calls of the original.
         self.nests = False
-        self._inside: contextvars.ContextVar[tuple[int, ...]] = contextvars.ContextVar("inside", default=())
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Watching | None:
         """The hook at its ``yield``, or None when it does not watch this call."""
@@ -62,8 +66,8 @@ class Running:
             return None
         before = None
         if self.nests and args:
-            before = self._inside.get()
-            if id(args[0]) in before:
+            before = _inside.get()
+            if (self.name, id(args[0])) in before:
                 return None
         try:
             generator = self._hook(*args, **kwargs)
@@ -74,7 +78,7 @@ class Running:
             self._fault(error)
             return None
         if before is not None:
-            self._inside.set((*before, id(args[0])))
+            _inside.set((*before, (self.name, id(args[0]))))
         return Watching(generator, before)
 
     def end(self, watching: Watching | None, result: Any) -> None:
@@ -110,7 +114,7 @@ class Running:
     def _over(self, watching: Watching) -> bool:
         """The call is left; True when that is in a child forked meanwhile, where it has nothing to tell."""
         if watching.before is not None:
-            self._inside.set(watching.before)
+            _inside.set(watching.before)
         if watching.pid == os.getpid():
             return False
         try:
@@ -135,7 +139,7 @@ class Watching:
 
     __slots__ = ("before", "generator", "pid")
 
-    def __init__(self, generator: Generator[None, Any, None], before: tuple[int, ...] | None) -> None:
+    def __init__(self, generator: Generator[None, Any, None], before: Calls | None) -> None:
         self.generator = generator
         self.before = before
         self.pid = os.getpid()

@@ -20,7 +20,7 @@ Tell = tuple[Any, ...]
 def is_watched(function: Any, running: Running | None = None) -> bool:
     """Whether a call of it is watched: by ``running``, or by any hook."""
     own = getattr(function, _MARK, None)
-    return own is not None if running is None else own is running
+    return own is not None if running is None else own == running.name
 
 
 def follow(one: Any, name: str, running: Running) -> None:
@@ -69,7 +69,7 @@ def watch(original: Callable[..., Any], running: Running, *tell: Any) -> Callabl
         functools.update_wrapper(watched, original)
     except Exception:  # an odd callable; the watch works without its name
         pass
-    setattr(watched, _MARK, running)
+    setattr(watched, _MARK, running.name)
     return watched
 
 

@@ -314,6 +314,28 @@ def test_an_object_is_pickled_and_copied_as_before(said: list[str]) -> None:
     assert inspect.signature(worker.start) == inspect.signature(Worker().start)
 
 
+def bystander(*args: Any) -> Any:
+    """A hook of a module, as an adapter's are."""
+    yield
+
+
+def test_what_is_hooked_goes_into_pickles_by_value(said: list[str]) -> None:
+    """Ray pickles an actor's methods with all that they hold and all that was put on them."""
+    adapter, framework = Adapter("frame"), fresh()
+    adapter.hook(framework, "plain", bystander)
+    adapter.follow(type("Own", (framework,), {"plain": lambda self, number: number})())
+    function = framework.plain
+
+    held = [cell.cell_contents for cell in function.__closure__]
+    put = {name: value for name, value in vars(function).items() if name != "__wrapped__"}
+
+    assert [type(one).__name__ for one in held if hasattr(one, "begin")] == ["Running"] and put
+    assert pickle.loads(pickle.dumps(put)) == put
+    for one in held:
+        if hasattr(one, "begin"):
+            assert pickle.loads(pickle.dumps(one)).name == one.name
+
+
 def test_a_partial_in_a_class_is_called_without_the_object(said: list[str]) -> None:
     """What is no method does not become one by being watched."""
     adapter, framework, seen = Adapter("frame"), fresh(), []
