@@ -243,7 +243,7 @@ class PoolLearner:
 
     def warm(self, posterior: Mapping[str, Any]) -> None:
         """Begin, when the time comes, from what an earlier run knew."""
-        self.paces.prior, self.watts.prior = posterior["paces"], posterior["watts"]
+        self.paces.prior, self.watts.prior = posterior.get("paces"), posterior.get("watts")
         self._told = Told(posterior["reach"])
 
     def _expect(self, look: Look, setting: Lowered) -> None:
