@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 
-#: Without a terminal, a line at every change of the controller's state and otherwise this often.
+#: Without a terminal, a line at every change of the controller's state, and otherwise so often in the run's own time.
 _QUIET_PERIOD_S = 600.0
 _REFRESH_S = 0.25
 
@@ -19,8 +19,9 @@ _REFRESH_S = 0.25
 class Progress:
     """Shows one line of text; a stderr that is closed or full is no reason to fail."""
 
-    def __init__(self, fd: int = 2) -> None:
+    def __init__(self, fd: int = 2, time_scale: float = 1.0) -> None:
         self._fd = fd
+        self._quiet_period_s = _QUIET_PERIOD_S / time_scale
         self.is_terminal = os.isatty(fd) and os.environ.get("TERM", "dumb") != "dumb"
         self._size = (0, 0)
         self._shown_at = 0.0
@@ -36,7 +37,7 @@ class Progress:
             if now - self._shown_at >= _REFRESH_S:
                 self._shown_at = now
                 self._draw(line)
-        elif state != self._last_state or now - self._shown_at > _QUIET_PERIOD_S:
+        elif state != self._last_state or now - self._shown_at > self._quiet_period_s:
             self._shown_at = now
             self._write(f"eerl: {line}\n")
         self._last_state = state

@@ -100,7 +100,7 @@ class Session:
             self.intake.bad_lines,
             self._nodes_changed,
         )
-        self.progress = Progress()
+        self.progress = Progress(time_scale=config["time_scale"])
         self.closed: deque[Closed] = deque()
         self.end: dict[str, Any] | None = None
         self._samples_due: list[float] = []
