@@ -23,7 +23,7 @@ from eerl_controller.saving import Estimate, RunningSaving
 from eerl_controller.settings import Settings, SettingsError
 from eerl_controller.states import Reason, State
 from eerl_controller.strategy import Evidence, Strategy, fixed, measure_only
-from eerl_controller.work import GENERATION_PHASES, Unusable, observe_work, unusable_reason
+from eerl_controller.work import GENERATION_PHASES, Unusable, lost_between, observe_work, unusable_reason
 
 SNAPSHOT_VERSION = 1
 #: Phases are a partition of the update: their times may exceed its own by measurement error, not by more.
@@ -121,12 +121,12 @@ class Controller:
         self._check(record)
         previous = self._last_update
         after_gap = previous is not None and record.update != previous + 1
-        lost = max(record.update - previous - 1, 0) if previous is not None else 0
+        lost = lost_between(previous, int(record.update))
         self._seen += 1
         self._last_update = int(record.update)
         if after_gap:
             self._last_valid = None
-        evidence = self._evidence(record, after_gap=after_gap)
+        evidence = self._evidence(record, after_gap=after_gap, lost=lost)
         self._last_valid = None if record.valid_tokens is None else int(record.valid_tokens)
         self._references.pass_updates(1 + lost)
         if evidence.is_reference and evidence.observation is not None:
@@ -163,7 +163,7 @@ class Controller:
         overlapping = self.mode in (ExecutionMode.ASYNC_DRAINED, ExecutionMode.ASYNC_INFLIGHT)
         return max(generation_s, other_s) if overlapping else generation_s + other_s
 
-    def _evidence(self, record: UpdateRecord, *, after_gap: bool) -> Evidence:
+    def _evidence(self, record: UpdateRecord, *, after_gap: bool, lost: int) -> Evidence:
         """Whose plan the update ran under, and what it can be used for."""
         unusable = unusable_reason(record)
         if record.plan_id is not None and record.plan_id == self._last_plan_id:
@@ -195,6 +195,7 @@ class Controller:
             in_force=record.plan_id == self.plan.plan_id,
             settled=settled,
             after_gap=after_gap,
+            lost=lost,
             is_reference=observation is not None and settled and pair is not None and pair.is_governor,
         )
 

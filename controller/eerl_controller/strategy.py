@@ -34,6 +34,8 @@ class Evidence:
     settled: bool
     #: Whether updates were lost just before it.
     after_gap: bool
+    #: How many were, as far as update numbers tell.
+    lost: int
     #: Whether it has just become a governor reference.
     is_reference: bool
 

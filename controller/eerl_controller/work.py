@@ -23,6 +23,9 @@ VISITING_PHASES = ("checkpoint", "validation")
 BEFORE = "before"
 #: Seconds or joules below this (a thousandth) are not a measurement of anything an update does.
 LEAST = 1e-3
+#: More updates than that are not lost on the way, but numbered anew: a reference is measured again after as many
+#: (``Settings.reference_max_age_updates``), and nothing is known across them.
+LONGEST_GAP = 500
 #: An arrival may pass the update's end, and a busy share its whole, by this much: samples have edges.
 ARRIVAL_SLACK = 1.01
 ARRIVAL_SLACK_S = 0.1
@@ -113,6 +116,12 @@ def visitors(record: UpdateRecord) -> tuple[float, float]:
     totals = phase_totals(record)
     present = [totals[name] for name in VISITING_PHASES if name in totals]
     return sum(seconds for seconds, _ in present), sum(joules or 0.0 for _, joules in present)
+
+
+def lost_between(previous: int | None, update: int) -> int:
+    """Updates of which no record came between two numbers. A jump beyond :data:`LONGEST_GAP`, or back, loses none."""
+    missing = max(update - previous - 1, 0) if previous is not None else 0
+    return missing if missing <= LONGEST_GAP else 0
 
 
 def valid_before(record: UpdateRecord, previous: UpdateRecord | None) -> int | None:

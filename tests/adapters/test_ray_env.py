@@ -18,7 +18,8 @@ def job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EERL_SOCKET", "/dev/shm/it's here/s")
     monkeypatch.setenv("EERL_ADAPTER", "auto")
     for name in ("EERL_RUN_DIR", "EERL_RUN_ID", "RAY_RUNTIME_ENV_HOOK"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # so that what a test sets is taken away again
+        monkeypatch.delenv(name)
     monkeypatch.setattr(ray_env, "_theirs", None)
 
 

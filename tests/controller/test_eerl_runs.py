@@ -105,6 +105,17 @@ def test_every_change_of_state_is_a_legal_one() -> None:
     assert {"calibration", "search", "locked", "remeasure"} <= set(truth.states)
 
 
+@pytest.mark.parametrize("max_mhz", [600, 900])
+def test_no_trial_where_the_next_clock_is_too_far(max_mhz: int) -> None:
+    """Between the governor and the clocks allowed lies a gap: a short run does not pay for the leap into it."""
+    controller, job = controller_for(COMPUTE_BOUND, policy="eerl", max_mhz=max_mhz), Job(COMPUTE_BOUND, 1)
+
+    truth = play(controller, job, 60, tell_remaining=True)
+
+    assert truth.loss <= 0.02
+    assert controller.state is State.SUSPENDED
+
+
 def test_the_first_trial_lowers_both_clocks_after_six_updates() -> None:
     """Six usable governor updates, then both clocks at nine tenths (section 6.1)."""
     controller, job = controller_for(QUIET, policy="eerl"), Job(QUIET, 3)

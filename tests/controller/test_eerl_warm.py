@@ -152,3 +152,34 @@ def test_a_run_that_knows_nothing_leaves_nothing() -> None:
     controller, _ = run_in(training_bound(DRAINED), 1, updates=3)
 
     assert strategy_of(controller).posterior(KEY) is None
+
+
+def spoilt(value: Any, by: float) -> Any:
+    """The same plain data with every number that is not whole replaced."""
+    if isinstance(value, dict):
+        return {name: spoilt(item, by) for name, item in value.items()}
+    if isinstance(value, list):
+        return [spoilt(item, by) for item in value]
+    return by if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize("place", [training_bound(DRAINED), training_bound(INFLIGHT), SYNCHRONOUS[0]])
+def test_a_damaged_posterior_is_as_good_as_none(place: World) -> None:
+    """What cannot be a belief (missing, no numbers, huge, negative or no variance) leaves the run without it."""
+    posterior = learnt(place)
+    parts = [name for name in ("times", "powers", "paces", "watts") if name in posterior]
+
+    without = run_in(place, 2, {**posterior, **dict.fromkeys(parts)}, updates=40)[1].plans
+    damaged: list[dict[str, Any]] = [
+        {name: value for name, value in posterior.items() if name not in parts},
+        {**posterior, **dict.fromkeys(parts, "gone")},
+        *(
+            {**posterior, **{name: spoilt(posterior[name], by) for name in parts}}
+            for by in (1e300, -1e6, -1.0, 0.0)
+        ),
+    ]
+
+    assert len(parts) == 2
+    for given in damaged:
+        assert run_in(place, 2, given, updates=40)[1].plans == without
+    assert run_in(place, 2, posterior, updates=40)[1].plans != without

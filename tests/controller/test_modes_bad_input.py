@@ -222,3 +222,28 @@ def test_arrivals_that_stop_coming_in_mid_run_lead_back_to_the_governor() -> Non
 
     assert controller.plan.is_governor
     assert controller.plan.reason in (Reason.MISSING_ARRIVALS, Reason.NOTHING_PAYS)
+
+
+class Renumbering(Diary):
+    """A trainer that starts numbering anew, far away, every twenty updates."""
+
+    def observe(self, record: UpdateRecord) -> Any:
+        """Take one update in under its other number."""
+        jump = 10**18 * (record.update // 20)
+        return super().observe(replace(record, update=record.update + jump))
+
+
+@pytest.mark.parametrize("mode", ExecutionMode)
+def test_numbers_that_jump_far_are_no_lost_updates(mode: ExecutionMode) -> None:
+    """A new numbering is a gap, not a run of lost updates: clocks are lowered, and the saving is worked out."""
+    alone = {"generation_gpus": 8, "training_gpus": 8} if mode is ExecutionMode.COLOCATED_SYNC else {}
+    place = world(mode, **alone)
+    diary = Renumbering(controller_in(place, policy="eerl"))
+
+    run = simulate(place, diary, 100, 1)
+
+    lowered = [plan for plan in run.plans if plan is not None and not plan.is_governor]
+    assert len(lowered) >= 50
+    assert diary.state is not State.SUSPENDED
+    found = diary.controller.saving
+    assert found is None or 0.0 < found.energy_saving < 0.5

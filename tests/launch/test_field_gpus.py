@@ -307,7 +307,7 @@ def test_a_wall_clock_that_is_stepped(field: Field) -> None:
     assert [event["elapsed_s"] for event in phases] == pytest.approx(words[1:], abs=0.2)
     assert all(event["energy_j"] is None or event["energy_j"] >= 0 for event in phases)
     powers = [event["energy_j"] / event["elapsed_s"] for event in phases[4:] if event["energy_j"] is not None]
-    assert len(powers) > 8 and max(powers) < 750 and min(powers) > 50
+    assert len(powers) > 8 and max(powers) < 1000 and min(powers) > 20
     assert 9 < done.events("end")[0]["run_s"] < 60
     assert 9 < done.report["allocation"]["elapsed_s"] < 60
 

@@ -32,7 +32,9 @@ def pilot(tmp_path: Path) -> Pilot:
     node.energy = energy.nodes["n1"] = NodeEnergy("n1", ["GPU-0"])
     voice = Voice(LedgerWriter(tmp_path), RunClock(0.0))
     policy = Policy()
-    return Pilot(CONFIG, policy, nodes, energy, Arrangement(policy), Steering(), voice)
+    return Pilot(
+        {**CONFIG, "run_folder": str(tmp_path)}, policy, nodes, energy, Arrangement(policy), Steering(), voice
+    )
 
 
 def one_update(index: int) -> Update:

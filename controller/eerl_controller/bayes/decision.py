@@ -8,12 +8,14 @@ Before there is data, physics bounds what a setting can cost.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 
 from eerl_controller.bayes.alternation import BLOCK_UPDATES, Alternation
+from eerl_controller.bayes.curve import DEEPEST
 from eerl_controller.bayes.learner import Learner
 from eerl_controller.bayes.menu import Menu
 from eerl_controller.bayes.plan import Allowance, Choice, Flags, Plan, affordable, best_plan, choice
@@ -133,6 +135,18 @@ def first_fraction(allowance: Allowance, total_s: float, start_fraction: float) 
     while 2.0 * BLOCK_UPDATES * (1.0 / fraction - 1.0) > FIRST_SHARE * budget and fraction < 0.99:
         fraction = 1.0 - 0.7 * (1.0 - fraction)
     return fraction
+
+
+def first_below(clocks: Sequence[int], ceiling_mhz: float, allowance: Allowance, total_s: float) -> list[int]:
+    """The clocks that the first trial may take: what its share of the allowance bears at the very worst.
+
+    A grid with gaps, or a low ``max_mhz``, may have none.
+    """
+    budget = allowance.limit * (allowance.past_s / total_s + allowance.left)
+    lowest_mhz = ceiling_mhz / (1.0 + FIRST_SHARE * budget / (2.0 * BLOCK_UPDATES))
+    return [
+        mhz for mhz in clocks if lowest_mhz <= mhz < ceiling_mhz and math.log(ceiling_mhz / mhz) <= DEEPEST
+    ]
 
 
 def choose(table: Table, allowance: Allowance, reach: tuple[float, float], current: Pair) -> Decision:

@@ -48,7 +48,6 @@ class Learner:
         self.past_s = 0.0
         #: Updates that the run has taken, lost ones included.
         self.seen = 0
-        self._last_update: int | None = None
         #: How deep either clock has been while it could be learnt from, as a log below the governor's.
         self.reach = [0.0, 0.0]
         self.alarm = Alarm()
@@ -107,8 +106,7 @@ class Learner:
     def observe(self, evidence: Evidence, wished: Pair) -> bool:
         """Count the update's time and what its clocks took of it; True when it could be learnt from."""
         record = evidence.record
-        lost = max(record.update - self._last_update - 1, 0) if self._last_update is not None else 0
-        self._last_update = record.update
+        lost = evidence.lost
         self.seen += 1 + lost
         visit_s = visitors(record)[0]
         validation_s = phase_totals(record).get("validation", (0.0, None))[0]
@@ -220,7 +218,6 @@ class Learner:
             "outlook": self.outlook.to_dict(),
             "past_s": self.past_s,
             "seen": self.seen,
-            "last_update": self._last_update,
             "effort": self._effort.to_list(),
             "reach": list(self.reach),
             "alarm": self.alarm.to_list(),
@@ -244,7 +241,6 @@ class Learner:
         self.powers.load(values["powers"])
         self.outlook.load(values["outlook"])
         self.past_s, self.seen = values["past_s"], values["seen"]
-        self._last_update = values["last_update"]
         self._effort.load(values["effort"])
         self.reach = list(values["reach"])
         self.alarm.load(values["alarm"])

@@ -153,7 +153,7 @@ class Paces:
         variance[Layout.rest] = (REST_SLOPE_SD**2, REST_SLOPE_SD**2, IDLE_SD**2)
         variance[[Layout.common, Layout.batch, *Layout.own]] = 1.0
         covariance[np.arange(Layout.size), np.arange(Layout.size)] += variance
-        if self.prior is not None:
+        if isinstance(self.prior, Mapping):
             for part, name in enumerate(SIDES):
                 insert(mean, covariance, self._clock_states(part), self.prior.get(name))
         self._bank = FilterBank(mean, covariance, self._decay, self._walk, np.array(NOISE))

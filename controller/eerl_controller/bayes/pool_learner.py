@@ -73,7 +73,6 @@ class PoolLearner:
         self.past_s = 0.0
         #: Updates that the run has taken, lost ones included.
         self.seen = 0
-        self._last_update: int | None = None
         #: Tokens that the latest updates generated, by update.
         self._generated: dict[int, float] = {}
         #: How deep either clock has been while it could be learnt from, as a log below the governor's.
@@ -158,8 +157,7 @@ class PoolLearner:
     def observe(self, evidence: Evidence, wished: Pair, *, settled: bool) -> bool:
         """Count the update's time and what its clocks took of it; True when it could be learnt from."""
         record, pair = evidence.record, evidence.pair
-        lost = max(record.update - self._last_update - 1, 0) if self._last_update is not None else 0
-        self._last_update = record.update
+        lost = evidence.lost
         self.seen += 1 + lost
         visit_s = visitors(record)[0]
         validation_s = phase_totals(record).get("validation", (0.0, None))[0]
@@ -245,7 +243,7 @@ class PoolLearner:
 
     def warm(self, posterior: Mapping[str, Any]) -> None:
         """Begin, when the time comes, from what an earlier run knew."""
-        self.paces.prior, self.watts.prior = posterior["paces"], posterior["watts"]
+        self.paces.prior, self.watts.prior = posterior.get("paces"), posterior.get("watts")
         self._told = Told(posterior["reach"])
 
     def _expect(self, look: Look, setting: Lowered) -> None:
@@ -301,7 +299,6 @@ class PoolLearner:
             "recent": self.recent.to_dict(),
             "past_s": self.past_s,
             "seen": self.seen,
-            "last_update": self._last_update,
             "generated": [[update, tokens] for update, tokens in self._generated.items()],
             "reach": list(self.reach),
             "alarm": self._alarm.to_list(),
@@ -317,7 +314,6 @@ class PoolLearner:
         self.watts.load(values["watts"])
         self.recent.load(values["recent"])
         self.past_s, self.seen = values["past_s"], values["seen"]
-        self._last_update = values["last_update"]
         self._generated = dict(values["generated"])
         self.reach = list(values["reach"])
         self._alarm.load(values["alarm"])

@@ -13,7 +13,7 @@ from typing import Any
 
 from eerl_controller.bayes.alternation import BLOCK_UPDATES
 from eerl_controller.bayes.calibration import SyncCalibration
-from eerl_controller.bayes.decision import COMMITTED_UPDATES, Turn, first_fraction, next_step
+from eerl_controller.bayes.decision import COMMITTED_UPDATES, Turn, first_below, first_fraction, next_step
 from eerl_controller.bayes.plan import Allowance, Choice
 from eerl_controller.bayes.warm import VERSION, fits
 from eerl_controller.clocks import GOVERNOR, Pair, snap
@@ -32,7 +32,7 @@ class BayesSync(SyncCalibration):
         fraction = first_fraction(allowance, self._learner.outlook.total_s, self._settings.start_fraction)
         mhz: list[int | None] = []
         for ceiling in self._learner.ceilings_mhz:
-            below = [clock for clock in self._clocks if clock < ceiling]
+            below = first_below(self._clocks, ceiling, allowance, self._learner.outlook.total_s)
             mhz.append(snap(fraction * ceiling, below) if below else None)
         pair = Pair(mhz[0], mhz[1], self._idle_mhz)
         if pair.is_governor or fraction >= 0.99 or allowance.left < 4.0 * BLOCK_UPDATES:

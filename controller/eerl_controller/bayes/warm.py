@@ -24,6 +24,9 @@ VERSION = 1
 KEY = ("model", "framework", "mode", "batch_shape", "gpu_model", "pool_sizes", "gpus")
 #: Variance that is added to a posterior, as a share of what is believed without one: another day, another job.
 DOUBT = 0.1
+#: What was measured is no further than so many standard deviations from what is believed without it, and leaves no
+#: more than so many times the variance (beliefs age): the rest is damage.
+FAR, WIDE = 20.0, 4.0
 #: First lowered updates within this many standard deviations agree; so many of them are a confirmation.
 AGREES, CONFIRMING = 2.5, 2
 
@@ -77,6 +80,19 @@ def _is_depth(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value) and 0.0 <= value <= DEEPEST
 
 
+def _is_belief(off: Array, spread: Array, variance: Array) -> bool:
+    """Whether a mean so far ``off`` and its covariance can be what became of a belief with this ``variance``."""
+    if not (np.isfinite(off).all() and np.isfinite(spread).all()) or (np.diag(spread) < 0.0).any():
+        return False
+    if not np.diag(spread)[variance > 0.0].all():
+        return False
+    if (np.abs(off) > FAR * np.sqrt(variance)).any() or (np.diag(spread) > WIDE * variance).any():
+        return False
+    if not np.allclose(spread, spread.T, rtol=1e-6, atol=1e-12):
+        return False
+    return bool(np.linalg.eigvalsh(spread).min() >= -1e-6 * variance.max())
+
+
 def extract(mean: Array, covariance: Array, states: Sequence[int]) -> dict[str, Any]:
     """What is believed of some states, ready for JSON."""
     index = np.array(states)
@@ -85,7 +101,7 @@ def extract(mean: Array, covariance: Array, states: Sequence[int]) -> dict[str, 
 
 def insert(mean: Array, covariance: Array, states: Sequence[int], values: Mapping[str, Any] | None) -> None:
     """Start these states from what :func:`extract` wrote, with some doubt; unchanged without, or when it is unfit."""
-    if values is None:
+    if not isinstance(values, Mapping):
         return
     index = np.array(states)
     try:
@@ -94,8 +110,8 @@ def insert(mean: Array, covariance: Array, states: Sequence[int], values: Mappin
         return
     if known.shape != index.shape or spread.shape != (len(index), len(index)):
         return
-    if not (np.isfinite(known).all() and np.isfinite(spread).all()):
-        return
     block = np.ix_(index, index)
+    if not _is_belief(known - mean[index], spread, np.diag(covariance[block])):
+        return
     mean[index] = known
     covariance[block] = DOUBT * covariance[block] + spread

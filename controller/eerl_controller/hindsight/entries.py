@@ -9,7 +9,7 @@ from typing import Any
 
 from eerl_controller.clocks import GOVERNOR, Pair
 from eerl_controller.records import ExecutionMode, UpdateRecord
-from eerl_controller.work import Unusable, observe_work, phase_totals, unusable_reason
+from eerl_controller.work import Unusable, lost_between, observe_work, phase_totals, unusable_reason
 
 #: The first update after a change of clocks is no evidence of either (Table 3).
 SETTLE_UPDATES = 1
@@ -113,9 +113,8 @@ class Reader:
 
     def read(self, record: UpdateRecord, pair: Pair | None) -> Entry | None:
         """The update's entry; ``pair`` is its plan's, None when that is not known. None without a measured time."""
-        step = record.update - self._last_update if self._last_update is not None else 1
+        self._place += 1.0 + lost_between(self._last_update, int(record.update))
         self._last_update = int(record.update)
-        self._place += float(step) if step > 0 else 1.0
         same = record.plan_id is not None and record.plan_id == self._last_plan
         self._run_length = self._run_length + 1 if same else 1
         first = self._last_plan is None and self._place <= 1.0
