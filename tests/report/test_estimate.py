@@ -110,7 +110,7 @@ def _files(paths: object) -> list[Path]:
         (RunSpec(updates=12, calibration=3, warm_up=0, lock_from=6), "too few usable governor updates"),
         (
             RunSpec(calibration=0, warm_up=0, lock_from=0, policy={"policy": "fixed"}),
-            "too few usable governor updates to compare with: 0, 8 are needed",
+            "too few usable governor updates to compare with: 0, 6 are needed",
         ),
         (RunSpec(counts=False), "no token counts were sent"),
         (RunSpec(updates=0), "no update was marked"),
