@@ -14,8 +14,8 @@ from eerl_controller.records import ExecutionMode, UpdateRecord
 if TYPE_CHECKING:
     from eerl_controller.hindsight.reckoning import Reckoning
 
-#: Fewer settled governor updates leave too little to tell noise from what clocks do: nothing is claimed. Policy `eerl`
-#: calibrates with as many.
+#: Fewer settled governor updates leave too little to tell noise from what clocks do: nothing is claimed. Policy
+#: ``eerl`` calibrates with as many.
 MIN_REFERENCES = 6
 #: The run is reckoned anew when it has become longer by this fraction; until then new updates are priced by what
 #: their clocks did before. It costs tens of milliseconds, and the session has other things to do.
