@@ -68,6 +68,14 @@ class FilterBank:
         index = np.arange(self.mean.shape[1])
         self.covariance[:, index, index] += fresh
 
+    def insist(self, rows: Array, white: Array, value: float) -> None:
+        """Take a reading in as it is, however far off: it has come twice, so it is no outlier."""
+        carried = (self.covariance @ rows[:, :, None])[:, :, 0]
+        variance = (carried * rows).sum(axis=1) + white
+        gain = carried / variance[:, None]
+        self.mean += gain * (value - (self.mean * rows).sum(axis=1))[:, None]
+        self.covariance -= gain[:, :, None] * carried[:, None, :]
+
     def read(self, series: int, rows: Array, white: Array, value: float) -> float:
         """Take a reading in: ``rows`` (filters, states) maps the state to it, ``white`` is its own noise variance.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from eerl_controller.bayes.alarm import Alarm
+from eerl_controller.bayes.alarm import SLOW_SD, Alarm
 from eerl_controller.bayes.effort import Effort
 from eerl_controller.bayes.first_updates import typical, usual
 from eerl_controller.bayes.outlook import Outlook, governor_parts
@@ -53,6 +53,8 @@ class Learner:
         self.alarm = Alarm()
         #: How deep an earlier run went (``warm``).
         self._told = Told()
+        #: The last update, if it was a slow outlier under lowered clocks.
+        self._slow: tuple[Parts, Mapping[str, float], Clocks] | None = None
         #: The first update under clocks deeper than any before, until the second has come.
         self._waiting: list[tuple[Parts, Mapping[str, float], Clocks]] = []
 
@@ -153,6 +155,7 @@ class Learner:
 
     def _learn(self, parts: Parts, work: Mapping[str, float], clocks: Clocks) -> None:
         surprises = self.times.read(parts.seconds, work, clocks)
+        self._suspect(surprises, parts, work, clocks)
         self.alarm.add(surprises)
         for axis in (GENERATION, TRAINING):
             self.reach[axis] = max(self.reach[axis], clocks.depths[axis])
@@ -165,6 +168,18 @@ class Learner:
         if parts.joules is not None:
             watts = [j / s if s > 0.0 else 0.0 for j, s in zip(parts.joules, parts.seconds, strict=True)]
             self.powers.read((watts[0], watts[1], watts[2]), work, clocks)
+
+    def _suspect(
+        self, surprises: Sequence[float], parts: Parts, work: Mapping[str, float], clocks: Clocks
+    ) -> None:
+        """Two slow outliers in a row under the same lowered clocks are the clocks, not stragglers."""
+        slow = not clocks.is_governor and max(surprises[GENERATION], surprises[TRAINING]) > SLOW_SD
+        if slow and self._slow is not None and self._slow[2] == clocks:
+            for earlier, its_work, its_clocks in (self._slow, (parts, work, clocks)):
+                self.times.insist(earlier.seconds, its_work, its_clocks)
+            self._slow = None
+        else:
+            self._slow = (parts, work, clocks) if slow else None
 
     def _expect(self, parts: Parts, clocks: Clocks) -> None:
         """What the governor would have taken for this update goes into what is expected of the next."""
@@ -222,15 +237,8 @@ class Learner:
             "reach": list(self.reach),
             "alarm": self.alarm.to_list(),
             "told": self._told.to_list(),
-            "waiting": [
-                [
-                    list(parts.seconds),
-                    list(parts.joules) if parts.joules else None,
-                    dict(work),
-                    clocks.to_list(),
-                ]
-                for parts, work, clocks in self._waiting
-            ],
+            "slow": [_plain(item) for item in ([self._slow] if self._slow else [])],
+            "waiting": [_plain(item) for item in self._waiting],
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
@@ -245,10 +253,23 @@ class Learner:
         self.reach = list(values["reach"])
         self.alarm.load(values["alarm"])
         self._told = Told(*values["told"])
-        self._waiting = [
-            (Parts((*seconds,), (*joules,) if joules else None), work, Clocks.from_list(clocks))
-            for seconds, joules, work, clocks in values["waiting"]
-        ]
+        self._waiting = [_seen(item) for item in values["waiting"]]
+        self._slow = next((_seen(item) for item in values["slow"]), None)
+
+
+def _plain(seen: tuple[Parts, Mapping[str, float], Clocks]) -> list[Any]:
+    parts, work, clocks = seen
+    return [
+        list(parts.seconds),
+        list(parts.joules) if parts.joules else None,
+        dict(work),
+        clocks.to_list(),
+    ]
+
+
+def _seen(plain: Sequence[Any]) -> tuple[Parts, Mapping[str, float], Clocks]:
+    seconds, joules, work, clocks = plain
+    return Parts((*seconds,), (*joules,) if joules else None), work, Clocks.from_list(clocks)
 
 
 def requested(record: UpdateRecord) -> Pair:

@@ -258,6 +258,16 @@ class Paces:
                 found[part] = self.bank.read(part, rows, white, math.log(seconds[part]))
         return found[0], found[1], found[2]
 
+    def insist(self, seconds: Three, counts: Mapping[str, float], setting: Lowered) -> None:
+        """Learn once more from an update that was taken for a straggler, and was none."""
+        self._log("insist", list(seconds), dict(counts), setting)
+        self._insist(seconds, counts, setting)
+
+    def _insist(self, seconds: Sequence[float], counts: Mapping[str, float], setting: Lowered) -> None:
+        for part in (GENERATION, TRAINING):
+            rows, white = self._rows(part, counts, setting)
+            self.bank.insist(rows, white, math.log(max(seconds[part], 1e-6)))
+
     def lose(self, governor_s: Three, more_s: float, setting: Lowered) -> None:
         """Account for ``more_s`` lost seconds of an update.
 
@@ -294,6 +304,7 @@ class Paces:
         self.bank.know_scales(scales, self._readings)
         steps: dict[str, Callable[..., Any]] = {
             "read": self._read,
+            "insist": self._insist,
             "advance": self._advance,
             "lose": self._lose,
             "doubt": self.doubt,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from eerl_controller.bayes.alarm import Alarm
+from eerl_controller.bayes.alarm import SLOW_SD, Alarm
 from eerl_controller.bayes.backlog import OLDEST
 from eerl_controller.bayes.paces import Paces
 from eerl_controller.bayes.recent import Latest, Recent
@@ -19,6 +19,7 @@ from eerl_controller.bayes.sides import (
     TRAINING,
     Lowered,
     Sides,
+    Three,
     Two,
     lowered,
     own_seconds,
@@ -80,6 +81,8 @@ class PoolLearner:
         #: How deep an earlier run went (``warm``).
         self._told = Told()
         self._alarm = Alarm()
+        #: Seconds, counts and setting of the last update, if it was a slow outlier under lowered clocks.
+        self._slow: tuple[Three, Mapping[str, float], Lowered] | None = None
         self._gaps_s = [0.0, 0.0]
         #: The latest update: what it showed, and as one of those that the next are expected to be like.
         self.look: Look | None = None
@@ -219,6 +222,7 @@ class PoolLearner:
 
     def _learn(self, look: Look, setting: Lowered) -> None:
         surprises = self.paces.read(look.sides.seconds, look.counts, setting)
+        self._suspect(surprises, look, setting)
         self._alarm.add(surprises)
         for axis in (GENERATION, TRAINING):
             self.reach[axis] = max(self.reach[axis], setting.depths[axis])
@@ -229,6 +233,16 @@ class PoolLearner:
             elif verdict is Verdict.RIGHT:
                 self.reach = self._told.take(self.reach)
         self.watts.read(look.sides, setting)
+
+    def _suspect(self, surprises: Sequence[float], look: Look, setting: Lowered) -> None:
+        """Two slow outliers in a row under the same lowered clocks are the clocks, not stragglers."""
+        slow = not setting.is_governor and max(surprises[GENERATION], surprises[TRAINING]) > SLOW_SD
+        if slow and self._slow is not None and self._slow[2] == setting:
+            for seconds, counts, _ in (self._slow, (look.sides.seconds, look.counts, setting)):
+                self.paces.insist(seconds, counts, setting)
+            self._slow = None
+        else:
+            self._slow = (look.sides.seconds, dict(look.counts), setting) if slow else None
 
     def posterior(self) -> dict[str, Any] | None:
         """What is known of the clocks, ready for JSON; None before anything is."""
@@ -304,6 +318,9 @@ class PoolLearner:
             "alarm": self._alarm.to_list(),
             "gaps_s": list(self._gaps_s),
             "told": self._told.to_list(),
+            "slow": [list(self._slow[0]), dict(self._slow[1]), self._slow[2].to_list()]
+            if self._slow
+            else None,
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
@@ -319,6 +336,10 @@ class PoolLearner:
         self._alarm.load(values["alarm"])
         self._gaps_s = list(values["gaps_s"])
         self._told = Told(*values["told"])
+        slow = values["slow"]
+        self._slow = (
+            ((slow[0][0], slow[0][1], slow[0][2]), slow[1], Lowered.from_list(slow[2])) if slow else None
+        )
 
 
 def first_watts(found: Sequence[Sides]) -> tuple[Two, Two]:

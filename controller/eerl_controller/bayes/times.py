@@ -153,6 +153,8 @@ class Times:
         for name, *values in events:
             if name == "read":
                 self._read(*values)
+            elif name == "insist":
+                self._insist(*values)
             elif name == "advance":
                 self.bank.advance(*values)
             elif name == "lose":
@@ -171,6 +173,18 @@ class Times:
                 rows, white = self._rows(part, counts, clocks)
                 found[part] = self.bank.read(part, rows, white, math.log(seconds[part]))
         return found[0], found[1], found[2]
+
+    def insist(
+        self, seconds: tuple[float, float, float], counts: Mapping[str, float], clocks: Clocks
+    ) -> None:
+        """Learn once more from an update that was taken for a straggler, and was none."""
+        self._log("insist", list(seconds), dict(counts), clocks)
+        self._insist(seconds, counts, clocks)
+
+    def _insist(self, seconds: Sequence[float], counts: Mapping[str, float], clocks: Clocks) -> None:
+        for part in (GENERATION, TRAINING):
+            rows, white = self._rows(part, counts, clocks)
+            self.bank.insist(rows, white, math.log(max(seconds[part], 1e-6)))
 
     def distance(
         self, seconds: tuple[float, float, float], counts: Mapping[str, float], clocks: Clocks
@@ -227,7 +241,7 @@ class Times:
         self._readings = values["readings"]
         self._spent = (values["spent"][0], values["spent"][1])
         events = values["events"]
-        at = {"read": 3, "lose": 2}
+        at = {"read": 3, "insist": 3, "lose": 2}
         self._events = (
             None
             if events is None
