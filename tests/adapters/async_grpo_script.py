@@ -276,6 +276,9 @@ def main() -> None:
         weight_transfer=Transfer(worker) if rank == 0 else None,
     )
     trainer.train()
+    if torch.distributed.is_initialized():
+        # A rank that ends with its group's threads at work may be aborted by them.
+        torch.distributed.destroy_process_group()
     if rank:
         return
     trained = [entry for entry in trainer.state.log_history if "batch/trained_tokens_per_step" in entry]
