@@ -75,8 +75,6 @@ Where single runs lie beyond it:
 - *Synchronous runs* end at other clocks than most: a trial of three updates is decided by noise. Without noise no run
   is beyond. The clocks a run ends at explain its saving (*unexplained*); the paper's own clocks would be over the
   limit in the twin (*paper's clocks*, throughput), so the controller stops above them.
-- *In-flight runs* that lock near the end have hardly any governor blocks left after the lock, where the paper's run
-  has a third of its updates in them, so they save more after the lock; over the whole run they do not.
 """
 #: Names of the CSV's modes, and the final clocks of table 5.
 _CONFIGURATIONS: Mapping[str, tuple[str, tuple[int | None, int | None]]] = {
