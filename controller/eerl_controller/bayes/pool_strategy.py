@@ -16,7 +16,7 @@ from eerl_controller.bayes.pool_calibration import BLOCK_UPDATES, PoolCalibratio
 from eerl_controller.bayes.pool_decision import CHANGE_UPDATES, Probe, best_probe, choose, find_hope
 from eerl_controller.bayes.pool_menu import Allowance, Choice, PoolMenu
 from eerl_controller.bayes.pool_table import PoolTable
-from eerl_controller.bayes.warm import VERSION, fits
+from eerl_controller.bayes.warm import leave, take_up
 from eerl_controller.clocks import GOVERNOR, Pair
 from eerl_controller.states import Reason, State
 
@@ -191,12 +191,8 @@ class BayesPools(PoolCalibration):
 
     def posterior(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
         """What this run knows of its clocks, for a later one with this key (``warm``); None if it knows nothing."""
-        known = self._learner.posterior()
-        return {"version": VERSION, "key": dict(key), **known} if known is not None else None
+        return leave(self._learner, key)
 
     def from_posterior(self, posterior: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
         """Start from an earlier run's posterior, before the first record; False, changing nothing, if it is unfit."""
-        if not fits(posterior, key) or self._learner.seen:
-            return False
-        self._learner.warm(posterior)
-        return True
+        return take_up(self._learner, posterior, key)

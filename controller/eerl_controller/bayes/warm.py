@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +74,32 @@ def fits(posterior: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
     if not isinstance(reach, list) or len(reach) != 2 or not all(_is_depth(item) for item in reach):
         return False
     return all(key.get(name) is not None and key.get(name) == found.get(name) for name in KEY)
+
+
+class Knowing(Protocol):
+    """A learner that has something to pass on."""
+
+    seen: int
+
+    def posterior(self) -> dict[str, Any] | None:
+        """What is known of the clocks; None before anything is."""
+
+    def warm(self, posterior: Mapping[str, Any]) -> None:
+        """Begin from what an earlier run knew."""
+
+
+def leave(learner: Knowing, key: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a run knows, signed for later ones with this key; None if it knows nothing."""
+    known = learner.posterior()
+    return {"version": VERSION, "key": dict(key), **known} if known is not None else None
+
+
+def take_up(learner: Knowing, posterior: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
+    """Begin from a posterior; False, changing nothing, if it is unfit or updates were seen already."""
+    if not fits(posterior, key) or learner.seen:
+        return False
+    learner.warm(posterior)
+    return True
 
 
 def _is_depth(value: Any) -> bool:
