@@ -11,6 +11,7 @@ from typing import Any
 
 from eerl_launch.adapter_folder import VARIABLE
 from eerl_launch.nodes import Link
+from eerl_launch.own_modules import OWN_PYTHON
 from eerl_launch.slurm import Allocation, agent_argv, agent_environment, parse_gpu_indices
 
 #: Simulated time runs faster than the wall; agents then sample more often, up to this.
@@ -37,7 +38,7 @@ def commands(config: Mapping[str, Any]) -> list[tuple[list[str], Mapping[str, st
         return [
             (
                 [
-                    *(sys.executable, "-I", "-m", "eerl_launch.agent"),
+                    *(*OWN_PYTHON, "-m", "eerl_launch.agent"),
                     *("--node", name, "--sim-dir", config["sim_folder"], "--sim-node", str(index)),
                     *("--period-s", str(period_s)),
                 ],
@@ -46,7 +47,7 @@ def commands(config: Mapping[str, Any]) -> list[tuple[list[str], Mapping[str, st
             for index, name in enumerate(config["nodes"])
         ]
     if job is None:
-        argv = [sys.executable, "-I", "-m", "eerl_launch.agent", "--node", config["nodes"][0]]
+        argv = [*OWN_PYTHON, "-m", "eerl_launch.agent", "--node", config["nodes"][0]]
         return [(argv, environment)]
     arguments = ["--job-id", str(job.job_id), "--marker-folder", config["private_folder"]]
     if config.get("adapter_folder"):

@@ -14,12 +14,12 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eerl_launch.own_modules import OWN_PYTHON
 from eerl_launch.signals import FORWARDED, Witness, forward, has_terminal
 from eerl_launch.telling import say
 
@@ -44,7 +44,7 @@ class SessionProcess:
         """The started session, or None with a message when it cannot be started."""
         try:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-m", "eerl_launch.session"],
+                [*OWN_PYTHON, "-m", "eerl_launch.session"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=pass_fds,

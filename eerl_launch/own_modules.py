@@ -1,7 +1,11 @@
-"""Import this first in a command of ours: its modules then are ours, whatever the user's environment holds.
+"""Import this first in a command of ours: its modules then are ours, and whole, whatever the environment holds.
 
 PYTHONPATH and the user site are the command's affair. A ``click.py`` or ``yaml.py`` there must not keep the
 command from starting, so these folders come last in our own search; the command's environment is not touched.
+
+Nor does a process of ours leave compiled modules (``-B``): Python takes a write cut short by a full disk, a quota
+or a limit on file sizes for a whole one, and every later run of this installation would fail on what it left.
+Installing compiles them.
 """
 
 from __future__ import annotations
@@ -9,6 +13,11 @@ from __future__ import annotations
 import os
 import site
 import sys
+
+#: How every other process of ours is started: modules from the installation only, none compiled into it.
+OWN_PYTHON = (sys.executable, "-I", "-B")
+
+sys.dont_write_bytecode = True
 
 
 def _look_there_last() -> None:

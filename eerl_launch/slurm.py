@@ -174,7 +174,8 @@ def agent_argv(
     """The command that starts one agent on each node, beside whatever steps the job runs.
 
     ``interpreter`` is an absolute path, so that an empty PATH on a node does no harm; ``-I`` keeps the
-    working directory, PYTHONPATH and user site out. No ``--unbuffered``: that is a pty, and it breaks lines.
+    working directory, PYTHONPATH and user site out, ``-B`` leaves no half-written module.
+    No ``--unbuffered``: that is a pty, and it breaks lines.
     """
     nodes = len(allocation.nodes)
     return [
@@ -195,9 +196,8 @@ def agent_argv(
         "--wait=0",
         "--input=all",
         interpreter,
-        "-I",
-        "-m",
-        "eerl_launch.agent",
+        *("-I", "-B"),
+        *("-m", "eerl_launch.agent"),
         *agent_args,
     ]
 

@@ -9,19 +9,19 @@ import shlex
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+from eerl_launch.own_modules import OWN_PYTHON
 from eerl_launch.sweep_plan import CELL_NOTE, Task, cell_folder, policy_text, to_run
 from eerl_launch.sweep_study import Study, setting_name
 from eerl_launch.sweep_values import Setting
 from eerl_launch.telling import say
 
 #: The launcher of this very eerl, whatever PATH the job has.
-LAUNCHER = (sys.executable, "-I", "-c", "from eerl_launch.cli import main; main()")
+LAUNCHER = (*OWN_PYTHON, "-c", "from eerl_launch.cli import main; main()")
 _PASSED_ON = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 

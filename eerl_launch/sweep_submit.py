@@ -6,11 +6,11 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from eerl_launch.errors import EerlError
+from eerl_launch.own_modules import OWN_PYTHON
 from eerl_launch.sweep_plan import Task
 from eerl_launch.sweep_study import Study
 
@@ -42,7 +42,7 @@ def script_text(study: Study, out: Path, unfinished: Sequence[Task]) -> str:
         array += f"%{study.array_limit}"
     options = [f"--job-name={study.name}", f"--array={array}", f"--output={out / 'logs' / '%A_%a.out'}"]
     options += [f"--{name}" if value is None else f"--{name}={value}" for name, value in study.sbatch.items()]
-    command = [sys.executable, "-I", "-c", "from eerl_launch.tools import main; main()"]
+    command = [*OWN_PYTHON, "-c", "from eerl_launch.tools import main; main()"]
     command += ["sweep", str(out / STUDY), "--out", str(out)]
     lines = [
         "#!/bin/bash",

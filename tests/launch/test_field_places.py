@@ -193,6 +193,18 @@ def test_a_disk_that_is_full(field: Field) -> None:
     assert done.report["updates"]["updates"] >= 2
 
 
+def test_a_cut_write_leaves_no_module_behind(field: Field) -> None:
+    """S19: an installation with nothing compiled has no cut modules after a run that could not write: Python would
+    take them for whole ones, and no later run could make its report."""
+    for cache in ROOT.glob("*/**/__pycache__"):
+        if cache.parent.relative_to(ROOT).parts[0] in ("eerl_launch", "controller"):
+            shutil.rmtree(cache)
+    done = field.run(["sleep", "0.5"], wrap=["prlimit", "--fsize=3000"])
+
+    assert done.code == 0, done.errors
+    assert not [*(ROOT / "eerl_launch").rglob("*.pyc"), *(ROOT / "controller").rglob("*.pyc")]
+
+
 # S20: containers.
 
 #: A new, empty /tmp in which the checkout and the interpreter are still where they were, should they be below it.
