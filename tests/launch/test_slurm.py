@@ -196,7 +196,7 @@ def test_agent_command() -> None:
         "--chdir=/",
         "--job-name=eerl-agent", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--no-kill",
         "--kill-on-bad-exit=0", "--wait=0", "--input=all",
-        "/opt/venv/bin/python3", "-I", "-m", "eerl_launch.agent", "--run", "x y",
+        "/opt/venv/bin/python3", "-I", "-B", "-m", "eerl_launch.agent", "--run", "x y",
     ]  # fmt: skip
 
 
