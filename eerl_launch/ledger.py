@@ -37,7 +37,11 @@ reason is not plain. The events, in the order in which a run writes them:
     their number in ``intervals`` and ``elapsed_s`` less than ``end_s - begin_s``. ``energy_reason`` beside a
     known energy says why it is of low confidence. Times in an ``exclusive`` partition do not overlap, in the
     asynchronous modes those of one pool do not; a GPU's joules are in one of them at a time. A nested subphase
-    has ``exclusive`` false. Clock and load are of the pool's own GPUs.
+    has ``exclusive`` false. Clock and load are of the pool's own GPUs. ``gpu_energy_j`` is null where an update
+    has too many GPUs and phases for it:
+``gpu_phases``
+    the sums, since the run began, of the phases whose lines have no ``gpu_energy_j``: ``phases, exclusive`` (lists of
+    equal length), ``gpu_phase_energy_j`` (by UUID a list in their order); every 50 updates and at the end.
 ``update``
     ``index`` (counts from 0), ``begin_s, end_s, record`` (the UpdateRecord, as the controller saw it),
     ``state`` and ``plan_id`` under which it ran, ``governor`` (prediction for the same work: ``elapsed_s,
@@ -45,7 +49,8 @@ reason is not plain. The events, in the order in which a run writes them:
     ``pool_waits`` (separate pools, by role: ``wait_s, energy_j`` while it neither worked nor took part in a refit),
     ``usable`` and ``unusable_reason`` (for reports).
 ``tick``
-    at least every 10 s: ``gpu_energy_j`` since the run began (cumulative), ``nodes_silent``.
+    at least every 10 s: ``gpu_energy_j`` since the run began (cumulative; with more than 256 GPUs less often, else
+    null), ``nodes_silent``.
 ``event``
     ``kind, node, uuid, text``; kinds: ``gpu_lost, counter_restart, sample_gap, energy_estimated, node_lost,
     agent_exit, not_honoured, hardware_slowdown, power_limit_changed, markers_lost, markers_malformed,
