@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from eerl_launch.report import members, totals, trust
+from eerl_launch.report import members, phase_totals, totals, trust
 from eerl_launch.report.checks import checks
 from eerl_launch.report.estimate import Estimate, estimate_saving
 from eerl_launch.report.rows import Run
@@ -43,7 +43,7 @@ def make_report(run: Run) -> Report:
         "result": _result(estimate),
         "cost": _cost(run, estimate),
         "updates": totals.updates(run),
-        "phases": totals.phases(run),
+        "phases": phase_totals.phases(run),
         "pools": members.pools(run),
         "nodes": members.nodes(run),
         "gpus": members.gpus(run),

@@ -173,6 +173,8 @@ class Run:
     gpus: dict[str, GpuRow] = field(default_factory=dict)
     pools: dict[str, list[str]] = field(default_factory=dict)
     phases: list[PhaseRow] = field(default_factory=list)
+    #: Lines of phases of a wide job whose joules by GPU were never told: the run was killed before.
+    phases_not_by_gpu: int = 0
     updates: list[UpdateRow] = field(default_factory=list)
     plans: dict[int, PlanRow] = field(default_factory=dict)
     switches: SwitchTotals = field(default_factory=SwitchTotals)

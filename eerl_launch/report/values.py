@@ -39,6 +39,11 @@ LARGEST = 1e24
 
 def number(value: Any) -> float | None:
     """A number as float; anything else (text, booleans, null, infinities, beyond :data:`LARGEST`) as None."""
+    if value is None:  # most of what is asked for, in a long ledger, is one of these two
+        return None
+    if value.__class__ is float:
+        found: float = value
+        return found if -LARGEST <= found <= LARGEST else None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not -LARGEST <= value <= LARGEST:
         return None
     return float(value)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from eerl_launch.errors import EerlError, OptionError
 from eerl_launch.report.document import SCHEMA, Report, make_report
+from eerl_launch.report.heap import collections_paused
 from eerl_launch.report.spreadsheets import (
     GPU_COLUMNS,
     PHASE_COLUMNS,
@@ -82,6 +83,11 @@ def write_report(folder: Path, formats: Sequence[str] | None = None, out: Path |
     Raises :class:`LedgerError` without a ledger, :class:`OptionError` for an unknown format and
     :class:`ReportError` when not one file could be written.
     """
+    with collections_paused():
+        return _write_report(folder, formats, out)
+
+
+def _write_report(folder: Path, formats: Sequence[str] | None, out: Path | None) -> ReportPaths:
     report = make_report(read_run(folder))
     wanted = _formats(formats, report)
     target = out or (folder.parent if folder.is_file() else folder)
