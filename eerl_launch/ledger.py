@@ -69,7 +69,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -139,6 +139,26 @@ class LedgerWriter:
         self.close()
 
 
+def _json_reader() -> Callable[[bytes], Any]:
+    """What reads a line: orjson where it is installed (extra ``fast``), three times as quick as the standard library.
+
+    What orjson refuses (NaN, say, which is in no ledger of ours) the standard library may still read, or else says
+    what is wrong with it.
+    """
+    try:
+        from orjson import loads as quick
+    except ImportError:
+        return json.loads
+
+    def loads(line: bytes) -> Any:
+        try:
+            return quick(line)
+        except ValueError:
+            return json.loads(line)
+
+    return loads
+
+
 def read_events(folder: Path) -> Iterator[Event]:
     """The events of a run folder, oldest first; a last line cut short by a kill is passed over.
 
@@ -149,10 +169,11 @@ def read_events(folder: Path) -> Iterator[Event]:
         handle = path.open("rb")
     except OSError as error:
         raise LedgerError(f"{path}: {error.strerror}; give the run folder that holds {FILE_NAME}") from error
+    loads = _json_reader()
     with handle:
         for number, line in enumerate(handle, start=1):
             try:
-                event = json.loads(line)
+                event = loads(line)
             except ValueError as error:
                 if not line.endswith(b"\n"):
                     return
