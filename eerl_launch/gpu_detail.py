@@ -16,10 +16,10 @@ Joules = Mapping[str, float | None]
 #: Joules by phase and GPU that the lines of one update may hold: about 100 kB.
 MOST_VALUES = 2048
 #: Updates between two lines with the sums; a killed run loses the phases by GPU of as many.
-UPDATES_BETWEEN = 50
+UPDATES_BETWEEN = 100
 #: Jobs of more GPUs write the running totals by GPU this seldom for each GPU.
 MOST_GPUS_EVERY_TICK = 256
-TICK_S_PER_GPU = 0.1
+TICK_S_PER_GPU = 0.5
 
 
 def millijoules(joules: Joules) -> dict[str, float | None]:

@@ -41,7 +41,7 @@ reason is not plain. The events, in the order in which a run writes them:
     has too many GPUs and phases for it:
 ``gpu_phases``
     the sums, since the run began, of the phases whose lines have no ``gpu_energy_j``: ``phases, exclusive`` (lists of
-    equal length), ``gpu_phase_energy_j`` (by UUID a list in their order); every 50 updates and at the end.
+    equal length), ``gpu_phase_energy_j`` (by UUID a list in their order); every 100 updates and at the end.
 ``update``
     ``index`` (counts from 0), ``begin_s, end_s, record`` (the UpdateRecord, as the controller saw it),
     ``state`` and ``plan_id`` under which it ran, ``governor`` (prediction for the same work: ``elapsed_s,

@@ -214,7 +214,7 @@ def _phases_by_gpu(run: Run) -> list[tuple[str, str]]:
         return []
     text = (
         f"Partial: of the last {run.phases_not_by_gpu} phases the ledger has no energy by GPU (a wide job tells it "
-        "every 50 updates); it is in each GPU's unattributed energy."
+        "every 100 updates); it is in each GPU's unattributed energy."
     )
     return [("note", text)]
 

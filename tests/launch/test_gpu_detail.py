@@ -76,7 +76,7 @@ def test_what_is_unknown_is_in_no_sum() -> None:
 
 
 def test_totals_of_many_gpus_are_written_less_often() -> None:
-    """Up to so many GPUs every tick has them; of more a tick within a tenth of a second a GPU has none."""
+    """Up to so many GPUs every tick has them; of more a tick within half a second a GPU has none."""
     few, many = WIDE[:MOST_GPUS_EVERY_TICK], WIDE[: 2 * MOST_GPUS_EVERY_TICK]
     narrow, wide = TickDetail(), TickDetail()
     later_s = 100.0 + TICK_S_PER_GPU * len(many)
