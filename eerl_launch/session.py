@@ -320,7 +320,7 @@ class Session:
         silence = None if self._phases_came else self.adapters.why_silent()
         shutil.rmtree(self.config["private_folder"], ignore_errors=True)
         folder = Path(self.config["run_folder"])
-        return ending.report(folder, self.policy.report.formats, silence)
+        return ending.report(folder, self.policy.report, silence)
 
     def _log_end(self, ended_s: float) -> None:
         for node in self.nodes.joined:

@@ -31,7 +31,7 @@ class ReportError(EerlError):
 
 @dataclass(slots=True)
 class ReportPaths:
-    """Where the files are (None: not asked for, or see ``notes``), and the report in a few lines."""
+    """Where the files are (None: not asked for, or see ``notes``), the report in a few lines, and all of it."""
 
     html: Path | None = None
     json: Path | None = None
@@ -42,6 +42,7 @@ class ReportPaths:
     summary: str = ""
     complete: bool = False
     notes: list[str] = field(default_factory=list)
+    report: Report | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,9 @@ def _write_report(folder: Path, formats: Sequence[str] | None, out: Path | None)
     report = make_report(read_run(folder))
     wanted = _formats(formats, report)
     target = out or (folder.parent if folder.is_file() else folder)
-    paths = ReportPaths(summary=render_summary(report.document), complete=report.document["complete"])
+    paths = ReportPaths(
+        summary=render_summary(report.document), complete=report.document["complete"], report=report
+    )
     failures = []
     for file in _FILES:
         if file.format not in wanted:
