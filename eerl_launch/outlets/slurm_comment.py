@@ -9,7 +9,7 @@ from eerl_launch.outlets.parcel import Parcel, one_line
 
 #: Longer comments are refused by some sites' databases.
 MOST_LETTERS = 1024
-_OURS = re.compile(r"(?: \| )?eerl: .*$")
+_OURS = re.compile(r"(?:^| \| )eerl: .*$")
 
 
 class CommentError(Exception):

@@ -15,6 +15,13 @@ from typing import Any
 
 from eerl_launch.outlets.parcel import Parcel, about, totals
 
+#: What the libraries would report to their makers is not what the user asked us to send; and MLflow's plain files,
+#: which we write where nothing else is configured, want to be allowed.
+_QUIET = {
+    "WANDB_ERROR_REPORTING": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ALLOW_FILE_STORE": "true",
+}
 #: MLflow takes so many numbers in one request.
 _MLFLOW_BATCH = 1000
 
@@ -87,6 +94,8 @@ def _new_mlflow_run(client: Any, document: dict[str, Any]) -> str:
 
 
 def _library(name: str) -> Any:
+    for variable, value in _QUIET.items():
+        os.environ.setdefault(variable, value)
     try:
         return importlib.import_module(name)
     except ImportError as error:
