@@ -125,8 +125,6 @@ class GpuReading:
         run = self._run
         for uuid, value in self._cumulative_j.items():
             self.gpu(uuid).energy_j = number(value)
-        for (name, exclusive), sums in self._phases.items():
-            self._add_phase(name, exclusive, sums.by_gpu())
         phases, kinds = self._summed.get("phases"), self._summed.get("exclusive")
         if isinstance(phases, list) and isinstance(kinds, list):
             columns = table(self._summed.get("gpu_phase_energy_j")).items()
@@ -134,6 +132,8 @@ class GpuReading:
             for place, (name, exclusive) in enumerate(zip(phases, kinds, strict=False)):
                 known = {uuid: number(values[place]) for uuid, values in lists if place < len(values)}
                 self._add_phase(str(name), exclusive is True, known)
+        for (name, exclusive), sums in self._phases.items():
+            self._add_phase(name, exclusive, sums.by_gpu())
         for uuid, joule in self._updates.by_gpu().items():
             self.gpu(uuid).updates_energy_j = joule
         coverage = table(run.end.get("gpu_coverage")) if run.end else {}

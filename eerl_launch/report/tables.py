@@ -14,12 +14,9 @@ from typing import Any
 from eerl_launch.errors import LedgerError
 from eerl_launch.ledger import Event, read_events
 from eerl_launch.report.gpu_reading import GpuReading
-from eerl_launch.report.rows import EventRow, NodeRow, PhaseRow, PlanRow, Run, UpdateRow
+from eerl_launch.report.incident_reading import IncidentReading
+from eerl_launch.report.rows import NodeRow, PhaseRow, PlanRow, Run, UpdateRow
 from eerl_launch.report.values import number, table, text, whole
-
-#: Events kept word for word for each kind; beyond that they are only counted, so that a GPU that fails
-#: at every sample cannot fill the memory or the page.
-EVENTS_KEPT_PER_KIND = 50
 
 
 def read_run(folder: Path) -> Run:
@@ -47,6 +44,7 @@ class _Reader:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.gpus = GpuReading(run)
+        self.incidents = IncidentReading(run, self.gpus)
         self.handlers: dict[str, Callable[[Event], None]] = {
             "start": self._start,
             "node": self._node,
@@ -56,12 +54,12 @@ class _Reader:
             "pool": self._pool,
             "metric": self._metric,
             "plan": self._plan,
-            "clock": self._clock,
+            "clock": self.incidents.clock,
             "phase": self._phase,
             "update": self._update,
             "gpu_phases": self.gpus.phase_sums,
             "tick": self.gpus.totals,
-            "event": self._event,
+            "event": self.incidents.event,
             "end": self._end,
         }
 
@@ -156,21 +154,6 @@ class _Reader:
             text(event.get("note")),
         )
 
-    def _clock(self, event: Event) -> None:
-        totals = self.run.switches
-        totals.switches += 1
-        totals.gpus_set += whole(event.get("gpus_set")) or 0
-        latency_s = number(event.get("latency_s"))
-        if latency_s is not None:
-            totals.latencies_s.append(latency_s)
-        failures = event.get("failures")
-        for failure in failures if isinstance(failures, list) else []:
-            entry = table(failure)
-            totals.failures += 1
-            totals.failure_texts[
-                f"{entry.get('node')} {entry.get('uuid')}: code {entry.get('code')} {entry.get('text')}"
-            ] += 1
-
     def _phase(self, event: Event) -> None:
         name = intern(text(event.get("phase")) or "unnamed")
         row = PhaseRow(
@@ -236,38 +219,6 @@ class _Reader:
             pool_waits=table(event.get("pool_waits")),
         )
         self.run.updates.append(row)
-
-    def _event(self, event: Event) -> None:
-        run = self.run
-        kind = text(event.get("kind")) or "warning"
-        uuid, node = text(event.get("uuid")), text(event.get("node"))
-        at_s = number(event.get("at_s"))
-        row = EventRow(
-            number(event.get("t_s")) if at_s is None else at_s,
-            kind,
-            node,
-            uuid,
-            text(event.get("text")) or "",
-        )
-        run.event_counts[kind] += 1
-        if run.event_counts[kind] <= EVENTS_KEPT_PER_KIND:
-            run.events.append(row)
-        if kind == "energy_estimated":
-            for gpu in (
-                [self.gpus.gpu(uuid)] if uuid else [g for g in run.gpus.values() if node in (None, g.node)]
-            ):
-                gpu.estimated = True
-        if uuid is not None and kind in (
-            "gpu_lost",
-            "counter_restart",
-            "not_honoured",
-            "sample_gap",
-            "power_limit_changed",
-        ):
-            gpu = self.gpus.gpu(uuid)
-            note = kind.replace("_", " ") + ("" if row.t_s is None else f" at {row.t_s:.0f} s")
-            if len(gpu.notes) < 5:
-                gpu.notes.append(note)
 
     def _end(self, event: Event) -> None:
         self.run.end = dict(event)
