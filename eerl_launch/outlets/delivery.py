@@ -21,6 +21,7 @@ from eerl_launch.own_modules import OWN_PYTHON
 JOB_PATIENCE_S = 15.0
 #: Who asks by hand (``eerl report --to``) can wait.
 PATIENCE_S = 120.0
+_LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,7 @@ class _Sender:
         """Wait until the deadline at most, and leave nothing running."""
         process = self._process
         if process is not None:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
+            if not _ended(process.pid, deadline):
                 self._failure = f"not done within {patience_s:.0f} s"
             with contextlib.suppress(OSError):  # services that a library started as well
                 os.killpg(process.pid, signal.SIGKILL)
@@ -83,6 +82,15 @@ class _Sender:
             if code != 0 and self._failure is None:
                 self._failure = _last_line(self._err) or f"ended with code {code}"
         return Delivery(self._name, self._failure is None, self._failure or _last_line(self._out))
+
+
+def _ended(pid: int, deadline: float) -> bool:
+    """Whether a child ends before the deadline. It stays a zombie, so that its number is nobody else's yet."""
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_LOOK_S)
+    return True
 
 
 def _last_line(file: IO[bytes]) -> str:
