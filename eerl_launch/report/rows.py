@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from eerl_launch.report.power_map import PowerMap
+
 
 @dataclass(slots=True)
 class PhaseRow:
@@ -179,6 +181,7 @@ class Run:
     events: list[EventRow] = field(default_factory=list)
     event_counts: Counter[str] = field(default_factory=Counter)
     metrics: dict[str, list[tuple[int | None, float]]] = field(default_factory=dict)
+    power: PowerMap = field(default_factory=PowerMap)
     last_t_s: float = 0.0
     lines: int = 0
     damage: str | None = None

@@ -284,6 +284,7 @@ class _Reader:
             pool_waits=table(event.get("pool_waits")),
         )
         self.run.updates.append(row)
+        self.run.power.take(row.elapsed_s, gpu_energy_j)
 
     def _cumulative(self, event: Event) -> None:
         for uuid, value in table(event.get("gpu_energy_j")).items():
