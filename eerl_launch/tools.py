@@ -41,7 +41,11 @@ def eerl() -> None:
 @_FOLDER
 @click.option("--out", type=click.Path(path_type=Path), help="Where the files are written [default: DIR].")
 @click.option(
-    "--format", "formats", multiple=True, metavar="FORMAT", help="html, json, csv or txt; may be repeated."
+    "--format",
+    "formats",
+    multiple=True,
+    metavar="FORMAT",
+    help="html, json, csv, txt, or, by an installed Chromium or Chrome, pdf or png; may be repeated.",
 )
 @click.option("--quiet", is_flag=True, help="Print the files' names only.")
 def report(folder: Path, out: Path | None, formats: tuple[str, ...], quiet: bool) -> None:
@@ -53,10 +57,8 @@ def report(folder: Path, out: Path | None, formats: tuple[str, ...], quiet: bool
         click.echo(f"eerl: {note}", err=True)
     if not quiet:
         click.echo(paths.summary)
-    files = (paths.html, paths.json, paths.txt, paths.updates_csv, paths.phases_csv, paths.gpus_csv)
-    for path in files:
-        if path is not None:
-            click.echo(str(path))
+    for path in paths.written():
+        click.echo(str(path))
 
 
 eerl.add_command(replay)

@@ -1,7 +1,7 @@
 """Chromium or Chrome as a printer of pages: started for one page, without a window, spoken to over two pipes.
 
-The protocol is Chrome's DevTools Protocol as ``--remote-debugging-pipe`` speaks it: JSON messages ended by a zero byte,
-ours to descriptor 3, its own from descriptor 4. No port is opened and nothing is installed.
+The protocol is Chrome's DevTools Protocol as ``--remote-debugging-pipe`` speaks it: JSON messages ended by a zero
+byte, ours to descriptor 3, its own from descriptor 4. No port is opened and nothing is installed.
 """
 
 from __future__ import annotations
@@ -147,13 +147,13 @@ class Browser:
         os.close(self._read)
         self._folder.cleanup()
 
-    def open(self, page: Path, width_px: int, height_px: int, *, dark: bool = False) -> None:
-        """Show a file, with this much room for it."""
+    def open(self, page: Path, width_px: int, height_px: int, *, scale: int = 1, dark: bool = False) -> None:
+        """Show a file, with this much room for it; pictures have ``scale`` pixels for one of the page."""
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.ask(f"{domain}.enable")
-        size = {"width": width_px, "height": height_px, "deviceScaleFactor": 1, "mobile": False}
+        size = {"width": width_px, "height": height_px, "deviceScaleFactor": scale, "mobile": False}
         self.ask("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", features=[scheme])

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from eerl_launch.report import plots, units, words
+from eerl_launch.report import plots, standout_words, units, words
 from eerl_launch.report.document import Report
 from eerl_launch.report.figure import Figure
 from eerl_launch.report.gpu_map import gpu_map
@@ -25,6 +25,8 @@ _SCRIPTS = ("zoom.js", "reading.js")
 
 #: Rows of the update and event tables in the page; the CSV files and report.json have them all.
 SHOWN_ROWS = 400
+#: Statements on the measurement in the summary, worst first; more would not leave it one page.
+SUMMARY_STATEMENTS = 6
 
 
 def figures(report: Report) -> list[Figure]:
@@ -53,7 +55,8 @@ def render_html(report: Report) -> str:
 
 def render_summary_page(report: Report) -> str:
     """The run on one printed page, to hand on."""
-    return _render("summary.html.j2", report, energy=plots.energy(report), power=power(report))
+    drawn = [figure for draw in (plots.energy, power) if (figure := draw(report)) is not None]
+    return _render("summary.html.j2", report, figures=drawn, shown_statements=SUMMARY_STATEMENTS)
 
 
 def _render(template: str, report: Report, **values: Any) -> str:
@@ -64,7 +67,7 @@ def _render(template: str, report: Report, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(units=units, words=words, drawing=Markup)
+    environment.globals.update(units=units, words=words, standout_words=standout_words, drawing=Markup)
     return environment.get_template(template).render(
         document=report.document,
         run=report.document["run"],

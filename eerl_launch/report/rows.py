@@ -96,10 +96,10 @@ class GpuRow:
     phase_energy_j: dict[str, float] = field(default_factory=dict)
     subphase_energy_j: dict[str, float] = field(default_factory=dict)
     updates_energy_j: float = 0.0
-    achieved_mhz_s: float = 0.0
-    achieved_s: float = 0.0
-    busy_fraction_s: float = 0.0
-    busy_known_s: float = 0.0
+    achieved_mhz: float | None = None
+    busy_fraction: float | None = None
+    capped_fraction: float | None = None
+    slowed_fraction: float | None = None
     notes: list[str] = field(default_factory=list)
     estimated: bool = False
     sampled_power_w: float | None = None

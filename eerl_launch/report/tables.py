@@ -220,24 +220,6 @@ class _Reader:
             gpu = self._gpu(uuid)
             into = gpu.phase_energy_j if row.exclusive else gpu.subphase_energy_j
             into[name] = into.get(name, 0.0) + energy_j
-        self._gpu_detail(event, row.elapsed_s)
-
-    def _gpu_detail(self, event: Event, elapsed_s: float | None) -> None:
-        """Per-GPU clocks and load of a phase, where the session wrote them (optional keys)."""
-        if elapsed_s is None:
-            return
-        for uuid, value in table(event.get("gpu_achieved_mhz")).items():
-            mhz = number(value)
-            if mhz is not None:
-                gpu = self._gpu(uuid)
-                gpu.achieved_mhz_s += mhz * elapsed_s
-                gpu.achieved_s += elapsed_s
-        for uuid, value in table(event.get("gpu_busy_fraction")).items():
-            busy = number(value)
-            if busy is not None:
-                gpu = self._gpu(uuid)
-                gpu.busy_fraction_s += busy * elapsed_s
-                gpu.busy_known_s += elapsed_s
 
     def _update(self, event: Event) -> None:
         record = dict(table(event.get("record")))
@@ -329,6 +311,10 @@ class _Reader:
         for uuid, watts in table(event.get("gpu_power_w")).items():
             if uuid in self.run.gpus:
                 self.run.gpus[uuid].sampled_power_w = number(watts)
+        for uuid, load in table(event.get("gpu_load")).items():
+            if uuid in self.run.gpus:
+                for key in ("achieved_mhz", "busy_fraction", "capped_fraction", "slowed_fraction"):
+                    setattr(self.run.gpus[uuid], key, number(table(load).get(key)))
         self._cumulative(event)
 
 

@@ -154,8 +154,8 @@ function followDrag(chart) {
   let begin = null, marked = null;
   const end = (event) => {
     if (begin && marked && event.type === "pointerup") {
-      const at = under(chart, event).place;
-      show(Math.min(begin.place, at), Math.max(begin.place, at));
+      const at = under(chart, event).place; // whole updates, those that are touched
+      show(Math.round(Math.min(begin.place, at)) - unit / 2, Math.round(Math.max(begin.place, at)) + unit / 2);
     }
     marked?.remove();
     begin = marked = null;
@@ -194,4 +194,4 @@ for (const input of [range.from, range.to]) {
 }
 document.getElementById("zoom-whole").addEventListener("click", showWhole);
 addEventListener("hashchange", readAddress);
-range.bar.hidden = false;
+range.bar.hidden = document.getElementById("zoom-help").hidden = false;
