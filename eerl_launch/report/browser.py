@@ -129,6 +129,11 @@ class Browser:
         )
 
     def __enter__(self) -> Browser:
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.ask(f"{domain}.enable")
+        self.ask("Page.setLifecycleEventsEnabled", enabled=True)
         return self
 
     def __exit__(
@@ -149,16 +154,17 @@ class Browser:
 
     def open(self, page: Path, width_px: int, height_px: int, *, scale: int = 1, dark: bool = False) -> None:
         """Show a file, with this much room for it; pictures have ``scale`` pixels for one of the page."""
-        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Network", "Log"):
-            self.ask(f"{domain}.enable")
         size = {"width": width_px, "height": height_px, "deviceScaleFactor": scale, "mobile": False}
         self.ask("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", features=[scheme])
-        self.ask("Page.navigate", url=page.absolute().as_uri())
-        self._await("Page.loadEventFired")
+        document = self.ask("Page.navigate", url=page.absolute().as_uri())["loaderId"]
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            found = self._next(deadline)
+            event = found.get("params", {}) if found.get("method") == "Page.lifecycleEvent" else {}
+            if (event.get("loaderId"), event.get("name")) == (document, "load"):
+                return
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression on the page, as JSON has it."""
@@ -196,11 +202,6 @@ class Browser:
                     raise BrowserError(f"the browser does not do {method}: {answer['error'].get('message')}")
                 result: Message = answer["result"]
                 return result
-
-    def _await(self, event: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while self._next(deadline).get("method") != event:
-            pass
 
     def _next(self, deadline: float) -> Message:
         """The next message; events go to ``heard`` as well."""

@@ -78,7 +78,7 @@ class Chart:
     width: float = 960.0
     height: float = 250.0
     left: float = 62.0
-    right: float = 14.0
+    right: float = 24.0
     top: float = 30.0
     bottom: float = 40.0
     key: str = ""

@@ -50,7 +50,7 @@ def draw(
         (found.firsts[0] - 0.5, found.lasts[-1] + 0.5),
         (0.0, 1.0),
         "update",
-        "GPUs by node",
+        "",
         top=24.0,
         height=rows_px + 64.0,
         key=name[0],

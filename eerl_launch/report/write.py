@@ -6,12 +6,11 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from eerl_launch.errors import EerlError, OptionError
-from eerl_launch.report.browser import BrowserError
 from eerl_launch.report.document import SCHEMA, Report, make_report
+from eerl_launch.report.pages import REPORT, SUMMARY, Pages
 from eerl_launch.report.spreadsheets import (
     GPU_COLUMNS,
     PHASE_COLUMNS,
@@ -69,46 +68,36 @@ class _File:
     key: str
     name: str
     format: str
-    make: Callable[[Report], str | bytes]
+    make: Callable[[Pages], str | bytes]
     signature: str
 
 
-def _json(report: Report) -> str:
-    return json.dumps(report.document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _page(report: Report, *, summary: bool = False) -> str:
-    from eerl_launch.report.html import render_html, render_summary_page
-
-    return render_summary_page(report) if summary else render_html(report)
-
-
-def _pdf(report: Report, *, summary: bool = False) -> bytes:
-    from eerl_launch.report.export import pdf
-
-    return pdf(_page(report, summary=summary))
-
-
-def _png(report: Report, *, summary: bool = False) -> bytes:
-    from eerl_launch.report.export import REPORT_WIDTH_PX, SUMMARY_WIDTH_PX, png
-
-    page = _page(report, summary=summary)
-    return png(page, SUMMARY_WIDTH_PX, scale=2) if summary else png(page, REPORT_WIDTH_PX)
+def _json(pages: Pages) -> str:
+    return json.dumps(pages.report.document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 _PAGE_MARK = '<meta name="generator" content="eerl">'
+_PDF_MARK, _PNG_MARK = "%%EOF\n%eerl", "tEXtSoftware\0eerl"
 _FILES = (
     _File("json", "report.json", "json", _json, f'"schema": "{SCHEMA}"'),
-    _File("txt", "report.txt", "txt", lambda report: render_text(report.document), SIGNATURE),
-    _File("updates_csv", "updates.csv", "csv", updates_csv, ",".join(UPDATE_COLUMNS[:6])),
-    _File("phases_csv", "phases.csv", "csv", phases_csv, ",".join(PHASE_COLUMNS[:6])),
-    _File("gpus_csv", "gpus.csv", "csv", gpus_csv, ",".join(GPU_COLUMNS[:6])),
-    _File("html", "report.html", "html", _page, _PAGE_MARK),
-    _File("summary_html", "summary.html", "html", partial(_page, summary=True), _PAGE_MARK),
-    _File("pdf", "report.pdf", "pdf", _pdf, "%%EOF\n%eerl"),
-    _File("summary_pdf", "summary.pdf", "pdf", partial(_pdf, summary=True), "%%EOF\n%eerl"),
-    _File("png", "report.png", "png", _png, "tEXtSoftware\0eerl"),
-    _File("summary_png", "summary.png", "png", partial(_png, summary=True), "tEXtSoftware\0eerl"),
+    _File("txt", "report.txt", "txt", lambda pages: render_text(pages.report.document), SIGNATURE),
+    _File(
+        "updates_csv",
+        "updates.csv",
+        "csv",
+        lambda pages: updates_csv(pages.report),
+        ",".join(UPDATE_COLUMNS[:6]),
+    ),
+    _File(
+        "phases_csv", "phases.csv", "csv", lambda pages: phases_csv(pages.report), ",".join(PHASE_COLUMNS[:6])
+    ),
+    _File("gpus_csv", "gpus.csv", "csv", lambda pages: gpus_csv(pages.report), ",".join(GPU_COLUMNS[:6])),
+    _File("html", "report.html", "html", lambda pages: pages.html(REPORT), _PAGE_MARK),
+    _File("summary_html", "summary.html", "html", lambda pages: pages.html(SUMMARY), _PAGE_MARK),
+    _File("pdf", "report.pdf", "pdf", lambda pages: pages.pdf(REPORT), _PDF_MARK),
+    _File("summary_pdf", "summary.pdf", "pdf", lambda pages: pages.pdf(SUMMARY), _PDF_MARK),
+    _File("png", "report.png", "png", lambda pages: pages.png(REPORT), _PNG_MARK),
+    _File("summary_png", "summary.png", "png", lambda pages: pages.png(SUMMARY), _PNG_MARK),
 )
 
 
@@ -125,15 +114,16 @@ def write_report(folder: Path, formats: Sequence[str] | None = None, out: Path |
     target = out or (folder.parent if folder.is_file() else folder)
     paths = ReportPaths(summary=render_summary(report.document), complete=report.document["complete"])
     failures = []
-    for file in _FILES:
-        if file.format not in wanted:
-            continue
-        try:
-            setattr(paths, file.key, _write(target, file, file.make(report), paths.notes))
-        except OSError as error:
-            failures.append(f"{target / file.name}: {error.strerror or error}")
-        except BrowserError as error:
-            failures.append(f"{file.name}: {error}")
+    with Pages(report) as pages:
+        for file in _FILES:
+            if file.format not in wanted:
+                continue
+            try:
+                setattr(paths, file.key, _write(target, file, file.make(pages), paths.notes))
+            except OSError as error:
+                failures.append(f"{target / file.name}: {error.strerror or error}")
+            except EerlError as error:
+                failures.append(f"{file.name}: {error}")
     if failures and len(failures) == sum(file.format in wanted for file in _FILES):
         cure = "" if set(wanted) <= set(PRINTED_FORMATS) else "; choose another folder for it"
         raise ReportError(f"no report file could be written ({failures[0]}){cure}")

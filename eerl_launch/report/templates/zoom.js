@@ -181,7 +181,7 @@ function followDrag(chart) {
   chart.svg.addEventListener("dblclick", showWhole);
   chart.svg.addEventListener("wheel", (event) => {
     if (!event.ctrlKey && !event.metaKey) return; // the wheel alone scrolls the page
-    event.preventDefault();
+    if (event.cancelable) event.preventDefault(); // in the middle of a scroll it is too late to stop it
     zoomAt(under(chart, event).place, Math.exp(0.0025 * event.deltaY));
   }, { passive: false });
 }
