@@ -26,7 +26,7 @@ _SCRIPTS = ("zoom.js", "reading.js")
 #: Rows of the update and event tables in the page; the CSV files and report.json have them all.
 SHOWN_ROWS = 400
 #: Statements on the measurement in the summary, worst first; more would not leave it one page.
-SUMMARY_STATEMENTS = 6
+SUMMARY_STATEMENTS = 5
 
 
 def figures(report: Report) -> list[Figure]:

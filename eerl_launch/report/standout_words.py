@@ -40,6 +40,12 @@ def sentence(document: Document) -> str:
     return f"No GPU stands out among the {known[0]['gpu']['compared']:,} compared."
 
 
+def unknown(document: Document) -> str:
+    """Which questions this run has no answer to; empty when it has one to each."""
+    missing = [entry["question"] for entry in document["standouts"] if entry["gpu"] is None]
+    return f"Not known by GPU in this run, or of too few to compare: {', '.join(missing)}." if missing else ""
+
+
 def _cells(entry: dict[str, Any], kind: str) -> tuple[str, str, str, str]:
     found = entry[kind]
     if found is None:
@@ -47,6 +53,8 @@ def _cells(entry: dict[str, Any], kind: str) -> tuple[str, str, str, str]:
     name = str(found["node"] or units.UNKNOWN)
     if found["uuid"] is not None:
         name += f" GPU {units.plain(found['index'])}"
+    if found["value"] == found["median"]:
+        name = "none"
     count = f"{found['standing_out']:,} of {found['compared']:,}"
     return _value(entry["quantity"], found["median"]), name, _value(entry["quantity"], found["value"]), count
 

@@ -288,7 +288,7 @@ def test_pdf_and_png_are_made_and_are_recognised_as_ours(folder: Path) -> None:
 
 
 def test_the_summary_stays_one_sheet_when_there_is_much_to_say(reader: Reader, tmp_path: Path) -> None:
-    """A killed run on simulated GPUs with lost nodes, many clocks' ends, costs and long names is one page of A4 still."""
+    """A killed simulated run with lost nodes, failed resets, costs and long names is one page of A4 still."""
 
     def trouble(event: dict) -> Iterator[dict] | None:
         if event["ev"] == "end":

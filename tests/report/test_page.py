@@ -130,7 +130,7 @@ def test_page_shows_the_figures_and_the_sections(page: Path) -> None:
         "Can I trust this number?",
         "Phases",
         "Pools",
-        "Who differs",
+        "GPUs and nodes that differ",
         "Nodes",
         "GPUs",
         "Updates",
