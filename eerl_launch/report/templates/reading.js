@@ -121,13 +121,15 @@ for (const chart of charts) {
   chart.svg.setAttribute("tabindex", "0");
   chart.svg.setAttribute("role", "application");
   chart.svg.setAttribute("aria-describedby", "zoom-help");
-  chart.svg.addEventListener("pointermove", (event) => {
+  const point = (event) => {
     const at = under(chart, event);
     if (!at.inside) { hide(); return; }
     const row = chart.map
       ? Math.min(Math.max(Math.floor(at.down * cells.names.length), 0), cells.names.length - 1) : undefined;
     placeTip(event.clientX, event.clientY, read(chart, nearest(at.place, data.firsts, data.lasts), row));
-  });
+  };
+  chart.svg.addEventListener("pointermove", point);
+  chart.svg.addEventListener("pointerdown", point); // a finger does not hover
   chart.svg.addEventListener("pointerleave", hide);
   chart.svg.addEventListener("blur", hide);
   chart.svg.addEventListener("keydown", (event) => walk(chart, event));
