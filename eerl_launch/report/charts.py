@@ -7,59 +7,18 @@ can be zoomed: the page's script only moves and stretches what was drawn here, b
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from eerl_launch.report import units
-
-#: Values further out than this many interquartile ranges are drawn at the edge, so that a first update with
-#: compilation in it does not flatten all others.
-OUTLIER_RANGES = 4.0
+from eerl_launch.report.scales import tick_text as tick_text
+from eerl_launch.report.scales import ticks as ticks
+from eerl_launch.report.scales import usual_range as usual_range
 
 #: Rough width of a digit or letter at the page's 11 px figure font.
 LETTER_PX = 6.2
 
 Point = tuple[float, float | None]
-
-
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers (1, 2, 2.5 or 5 times a power of ten) between ``low`` and ``high``."""
-    span = high - low
-    if span <= 0 or not math.isfinite(span):
-        return [low]
-    rough = span / max(count, 1)
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
-    first = math.ceil(low / step - 1e-9)
-    found = []
-    while first * step <= high + 1e-9 * span:
-        found.append(first * step)
-        first += 1
-    return found
-
-
-def tick_text(value: float, every: Sequence[float]) -> str:
-    """The tick with as many decimals as tell it from its neighbours."""
-    step = abs(every[1] - every[0]) if len(every) > 1 else abs(value) or 1.0
-    decimals = min(max(0, -math.floor(math.log10(step) + 1e-9)), 15)
-    if abs(step * 10.0**decimals - round(step * 10.0**decimals)) > 1e-6:
-        decimals += 1  # a step of 2.5 needs one more
-    return units.plain(value, decimals)
-
-
-def usual_range(values: Sequence[float]) -> tuple[float, float]:
-    """Lowest and highest value without outliers, with a little room; (0, 1) without values."""
-    if not values:
-        return 0.0, 1.0
-    ordered = sorted(values)
-    quarter, three = ordered[len(ordered) // 4], ordered[3 * len(ordered) // 4]
-    reach = OUTLIER_RANGES * max(three - quarter, 0.02 * abs(three))
-    kept = [value for value in ordered if quarter - reach <= value <= three + reach] or ordered
-    room = 0.08 * (kept[-1] - kept[0]) or 0.05 * abs(kept[0])
-    room = room if room > 1e-12 else 1.0
-    return max(kept[0] - room, 0.0 if kept[0] >= 0 else -math.inf), kept[-1] + room
 
 
 @dataclass(slots=True)
@@ -83,7 +42,7 @@ class Chart:
     bottom: float = 40.0
     key: str = ""
     unit: float = 1.0
-    bands: list[str] = field(default_factory=list)
+    below: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
     legend: list[tuple[str, str, str]] = field(default_factory=list)
@@ -108,7 +67,7 @@ class Chart:
         """A shaded stretch of the x axis with a strip at the top that carries its name if it fits."""
         left, right = self.x(begin), self.x(end)
         title = f"<title>{escape(name)}: {escape(count)}</title>"
-        self.bands.append(
+        self.below.append(
             f'<rect class="band {css}" x="{left:.1f}" y="{self.top:.1f}" width="{right - left:.1f}" '
             f'height="{self.height - self.top - self.bottom:.1f}">{title}</rect>'
             f'<rect class="strip {css}" x="{left:.1f}" y="{self.top - 14:.1f}" width="{right - left:.1f}" '
@@ -227,7 +186,7 @@ class Chart:
     def svg(self) -> str:
         """The chart as an ``<svg>`` element for the page."""
         pieces = [
-            self.clipped("bands", self.bands),
+            self.clipped("bands", self.below),
             f'<g class="names">{"".join(self.names)}</g>',
             f'<g class="axes">{"".join(self._axes())}</g>',
             self.clipped("marks", self.parts),
