@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eerl_launch import agents_start
-from eerl_launch.energy import Allocation
+from eerl_launch.energy import Allocation, PhaseStatistics
 from eerl_launch.nodes import Nodes
 from eerl_launch.orders import Orders
 from eerl_launch.policy import ReportOptions
@@ -63,7 +63,17 @@ def end_event(
         },
         "gpu_estimated_j": {uuid: meter.estimated_j for uuid, meter in meters.items() if meter.estimated_j},
         "gpu_power_w": energy.mean_power_w(),
+        "gpu_load": {uuid: _load(load) for uuid, load in energy.loads().items()},
         "resets": {node.name: _reset(nodes, orders, node.name) for node in nodes.by_name.values()},
+    }
+
+
+def _load(load: PhaseStatistics) -> dict[str, float | None]:
+    return {
+        "achieved_mhz": load.achieved_mhz,
+        "busy_fraction": load.busy_fraction,
+        "capped_fraction": load.capped_fraction,
+        "slowed_fraction": load.slowed_fraction,
     }
 
 

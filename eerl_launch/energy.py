@@ -68,6 +68,24 @@ _COLUMNS = tuple(PhaseStatistics.__dataclass_fields__)
 _WIDTH = len(_COLUMNS)
 
 
+def _count(running: list[float], sample: GpuSample) -> None:
+    running[0] += 1
+    if sample.util_pct is not None:
+        running[1] += 1
+        running[2] += sample.util_pct > 0
+    if sample.sm_mhz is not None and sample.util_pct != 0:  # of unknown use: taken as busy
+        running[3] += 1
+        running[4] += sample.sm_mhz
+    if sample.reasons is not None:
+        running[5] += 1
+        running[6] += bool(sample.reasons & POWER_CAP)
+        running[7] += bool(sample.reasons & THERMAL_OR_HARDWARE)
+
+
+def _statistics(running: Sequence[float]) -> PhaseStatistics:
+    return PhaseStatistics(**{name: int(value) for name, value in zip(_COLUMNS, running, strict=True)})
+
+
 class _Sums:
     """Running sums over the samples of some GPUs of one node."""
 
@@ -80,18 +98,7 @@ class _Sums:
 
     def take(self, sample: GpuSample) -> None:
         """Add one GPU's part of a sample."""
-        running = self._running
-        running[0] += 1
-        if sample.util_pct is not None:
-            running[1] += 1
-            running[2] += sample.util_pct > 0
-        if sample.sm_mhz is not None and sample.util_pct != 0:  # of unknown use: taken as busy
-            running[3] += 1
-            running[4] += sample.sm_mhz
-        if sample.reasons is not None:
-            running[5] += 1
-            running[6] += bool(sample.reasons & POWER_CAP)
-            running[7] += bool(sample.reasons & THERMAL_OR_HARDWARE)
+        _count(self._running, sample)
 
     def close_sample(self, t_s: float) -> None:
         """All GPUs have been taken; the sums are of this instant."""
@@ -139,6 +146,7 @@ class NodeEnergy:
         self.uuids = tuple(uuids)
         self.meters = {uuid: Meter(uuid, self.max_gap_s, counter_period_s) for uuid in self.uuids}
         self.powers = {uuid: PowerWatch(uuid, self.max_gap_s) for uuid in self.uuids}
+        self._by_gpu = {uuid: [0.0] * _WIDTH for uuid in self.uuids}
         self._last_t_s = float("-inf")
         self._groups = [_Sums(self.uuids)]
         self._group_of = dict.fromkeys(self.uuids, self._groups[0])
@@ -184,6 +192,7 @@ class NodeEnergy:
             notices += self.powers[uuid].read(own_t_s, sample)
             if sample is not None:
                 self._group_of[uuid].take(sample)
+                _count(self._by_gpu[uuid], sample)
         self._last_t_s = t_s
         for group in self._groups:
             group.close_sample(t_s)
@@ -214,6 +223,10 @@ class NodeEnergy:
                     return None
                 total_j += edge.error_j
         return total_j
+
+    def loads(self) -> dict[str, PhaseStatistics]:
+        """What every GPU did in all of its samples."""
+        return {uuid: _statistics(running) for uuid, running in self._by_gpu.items()}
 
     def add_statistics(
         self, total: list[float], begin_s: float, end_s: float, uuids: frozenset[str] | None
@@ -265,6 +278,10 @@ class Allocation:
         """Mean draw of every GPU alone, by its power samples, whatever its counter covers."""
         return {uuid: power.mean_w for node in self.nodes.values() for uuid, power in node.powers.items()}
 
+    def loads(self) -> dict[str, PhaseStatistics]:
+        """Clock, busy share and event reasons of every GPU over the whole run."""
+        return {uuid: load for node in self.nodes.values() for uuid, load in node.loads().items()}
+
     @property
     def estimating(self) -> bool:
         """Whether the energy of any GPU comes from power samples now."""
@@ -287,8 +304,7 @@ class Allocation:
         for node in self.nodes.values():
             for begin_s, end_s in intervals:
                 node.add_statistics(total, begin_s, end_s, uuids)
-        counts = {name: int(value) for name, value in zip(_COLUMNS, total, strict=True)}
-        return PhaseStatistics(**counts)
+        return _statistics(total)
 
     def covered(self, t_s: float) -> bool:
         """Whether every GPU that answers has a fresh reading at or after ``t_s``; silent nodes do not answer."""

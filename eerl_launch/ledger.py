@@ -59,7 +59,9 @@ reason is not plain. The events, in the order in which a run writes them:
 ``end``
     ``time_unix_s, exit_code, signal, status`` (``complete | killed | launcher_lost``), ``gpu_energy_j``
     (cumulative), ``gpu_coverage`` (by UUID, 0..1: the share of the run that was measured), ``gpu_power_w`` (by
-    UUID: mean draw of the GPU alone by its power samples, also where the counter is a module's), ``resets``
+    UUID: mean draw of the GPU alone by its power samples, also where the counter is a module's), ``gpu_load`` (by
+    UUID, over the whole run: ``achieved_mhz`` while busy, ``busy_fraction``, ``capped_fraction`` under a power cap,
+    ``slowed_fraction`` by heat or hardware protection), ``resets``
     (by node: ``ok, failures, unknown``), ``markers`` (``received, malformed, lost``), ``updates``.
     A ledger without ``end`` is of a run that was killed.
 """

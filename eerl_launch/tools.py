@@ -42,7 +42,11 @@ def eerl() -> None:
 @_FOLDER
 @click.option("--out", type=click.Path(path_type=Path), help="Where the files are written [default: DIR].")
 @click.option(
-    "--format", "formats", multiple=True, metavar="FORMAT", help="html, json, csv or txt; may be repeated."
+    "--format",
+    "formats",
+    multiple=True,
+    metavar="FORMAT",
+    help="html, json, csv, txt, or, by an installed Chromium or Chrome, pdf or png; may be repeated.",
 )
 @click.option(
     "--to",
@@ -73,10 +77,8 @@ def report(
         click.echo(f"eerl: {note}", err=True)
     if not quiet:
         click.echo(paths.summary)
-    files = (paths.html, paths.json, paths.txt, paths.updates_csv, paths.phases_csv, paths.gpus_csv)
-    for path in files:
-        if path is not None:
-            click.echo(str(path))
+    for path in paths.written():
+        click.echo(str(path))
     if outlets and paths.report is not None:
         from eerl_launch.outlets.delivery import PATIENCE_S, deliver
         from eerl_launch.outlets.parcel import pack

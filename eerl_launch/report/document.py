@@ -9,6 +9,7 @@ from eerl_launch.report import members, phase_totals, totals, trust
 from eerl_launch.report.checks import checks
 from eerl_launch.report.estimate import Estimate, estimate_saving
 from eerl_launch.report.rows import Run
+from eerl_launch.report.standouts import standouts
 from eerl_launch.report.values import kwh, number, table
 
 SCHEMA = "eerl.report"
@@ -32,6 +33,7 @@ def make_report(run: Run) -> Report:
     estimate = estimate_saving(run)
     problems = checks(run)
     reason = trust.incomplete_reason(run)
+    nodes, gpus = members.nodes(run), members.gpus(run)
     document: Document = {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
@@ -45,8 +47,9 @@ def make_report(run: Run) -> Report:
         "updates": totals.updates(run),
         "phases": phase_totals.phases(run),
         "pools": members.pools(run),
-        "nodes": members.nodes(run),
-        "gpus": members.gpus(run),
+        "nodes": nodes,
+        "gpus": gpus,
+        "standouts": standouts(gpus, nodes),
         "controller": _controller(run),
         "clocks_at_end": trust.clocks_at_end(run),
         "trust": trust.trust(run, problems, estimate),

@@ -1,4 +1,4 @@
-"""What a ledger says of each GPU, line by line: joules by phase and update, clocks and load, its own totals.
+"""What a ledger says of each GPU, line by line: joules by phase and update, its own totals and load.
 
 A long run of a wide job has ten million joules by GPU, so tables of the same GPUs are added up as whole columns.
 """
@@ -88,27 +88,14 @@ class GpuReading:
             joules = {uuid: value for uuid, value in joules.items() if value is not None}
         self._cumulative_j.update(joules)
 
-    def of_phase(self, name: str, exclusive: bool, event: Event, elapsed_s: float | None) -> float | None:
-        """Joules, clocks and load by GPU in one run of a phase; the joules of all of them, None when not known."""
+    def of_phase(self, name: str, exclusive: bool, event: Event) -> float | None:
+        """Joules by GPU in one run of a phase; their sum, None when one is unknown."""
         joules = event.get("gpu_energy_j")
         total_j = None
         if isinstance(joules, Mapping):
             total_j = self._phases.setdefault((name, exclusive), JouleSums()).add(joules)
         elif "gpu_energy_j" in event:
             self._run.phases_not_by_gpu += 1
-        if elapsed_s is not None:
-            for uuid, value in table(event.get("gpu_achieved_mhz")).items():
-                mhz = number(value)
-                if mhz is not None:
-                    gpu = self.gpu(uuid)
-                    gpu.achieved_mhz_s += mhz * elapsed_s
-                    gpu.achieved_s += elapsed_s
-            for uuid, value in table(event.get("gpu_busy_fraction")).items():
-                busy = number(value)
-                if busy is not None:
-                    gpu = self.gpu(uuid)
-                    gpu.busy_fraction_s += busy * elapsed_s
-                    gpu.busy_known_s += elapsed_s
         return total_j
 
     def phase_sums(self, event: Event) -> None:
@@ -116,9 +103,14 @@ class GpuReading:
         self._summed = event
         self._run.phases_not_by_gpu = 0
 
-    def of_update(self, event: Event) -> float | None:
-        """Joules by GPU in one update; their sum, None when one is unknown."""
-        return self._updates.add(table(event.get("gpu_energy_j")))
+    def of_update(self, event: Event, elapsed_s: float | None) -> float | None:
+        """Joules by GPU in one update of so many seconds; their sum, None when one is unknown."""
+        joules = table(event.get("gpu_energy_j"))
+        total_j = self._updates.add(joules)
+        if total_j is None:
+            joules = {uuid: number(value) for uuid, value in joules.items()}
+        self._run.power.take(elapsed_s, joules)
+        return total_j
 
     def finish(self) -> None:
         """Give every GPU its sums, once all lines have been read."""
@@ -138,9 +130,12 @@ class GpuReading:
             self.gpu(uuid).updates_energy_j = joule
         coverage = table(run.end.get("gpu_coverage")) if run.end else {}
         power_w = table(run.end.get("gpu_power_w")) if run.end else {}
+        loads = table(run.end.get("gpu_load")) if run.end else {}
         for uuid, gpu in run.gpus.items():
             gpu.coverage = number(coverage.get(uuid))
             gpu.sampled_power_w = number(power_w.get(uuid))
+            for key in ("achieved_mhz", "busy_fraction", "capped_fraction", "slowed_fraction"):
+                setattr(gpu, key, number(table(loads.get(uuid)).get(key)))
             gpu.pools = tuple(role for role, members in run.pools.items() if uuid in members)
             if run.end is None:
                 # Cut short between two ticks, phases and updates may know more than the last cumulative reading.

@@ -74,6 +74,8 @@ GPU_COLUMNS = (
     "requested_mhz",
     "achieved_mhz",
     "idle_fraction",
+    "capped_fraction",
+    "slowed_fraction",
     "coverage_fraction",
     "energy_method",
     "energy_scope",

@@ -173,7 +173,7 @@ class _Reader:
             complete=event.get("complete", True) is True,
         )
         self.run.phases.append(row)
-        row.gpus_energy_j = self.gpus.of_phase(name, row.exclusive, event, row.elapsed_s)
+        row.gpus_energy_j = self.gpus.of_phase(name, row.exclusive, event)
         if row.energy_j is None and row.energy_reason is None and event.get("gpu_energy_j"):
             row.energy_reason = "energy of the whole phase is missing from the ledger"
 
@@ -211,7 +211,7 @@ class _Reader:
             inside_coverage=governor.get("inside_coverage"),
             unattributed_s=number(unattributed.get("elapsed_s")),
             unattributed_j=number(unattributed.get("energy_j")),
-            gpus_energy_j=self.gpus.of_update(event),
+            gpus_energy_j=self.gpus.of_update(event, number(record.get("elapsed_s"))),
             usable=event.get("usable", True) is not False,
             unusable_reason=text(event.get("unusable_reason")),
             flags=tuple(str(flag) for flag in flags) if isinstance(flags, list) else (),
