@@ -58,7 +58,7 @@ def test_sums_tell_of_each_gpu_what_lines_do(tmp_path: Path) -> None:
 
 
 def test_a_killed_wide_job_says_what_is_not_known_by_gpu(tmp_path: Path) -> None:
-    """Killed before its first sums: totals and generation are known by GPU, rewards are not, and the report says so."""
+    """Killed before its first sums: totals and generation are known by GPU, rewards not, and the report says so."""
     found = report(tmp_path, thinned(run_events(SPEC), ends=False))
 
     known = {name for gpu in found["gpus"] for name in gpu["phase_energy_j"]}
