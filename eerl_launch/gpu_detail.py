@@ -1,9 +1,10 @@
 """How much of a wide job the ledger holds by GPU: everything of a small one, sums where lines would be too many.
 
-A thousand GPUs and sixty phases an update would be 4 MB a line-by-line update, forty gigabytes a run. So where an
-update has more than :data:`MOST_VALUES` joules by phase and GPU its ``phase`` lines have none (null), and
-``gpu_phases`` lines have their sums since the run began. Joules by GPU are written to the millijoule, which is
-what NVML's counter resolves (``nvmlDeviceGetTotalEnergyConsumption``).
+A thousand GPUs and sixty phases an update would be 4 MB of lines an update, forty gigabytes a run. So generation, in
+which GPUs run out of work one by one, has joules by GPU in its lines; the other phases of an update have while there
+are no more than :data:`MOST_VALUES`, those with most energy first. The rest say null, and ``gpu_phases`` lines have
+their sums since the run began. Joules by GPU are written to the millijoule, which is what NVML's counter resolves
+(``nvmlDeviceGetTotalEnergyConsumption``).
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 
 Joules = Mapping[str, float | None]
 
-#: Joules by phase and GPU that the lines of one update may hold: about 100 kB.
-MOST_VALUES = 2048
+#: Joules by phase and GPU that the lines of one update may hold: about 50 kB.
+MOST_VALUES = 1024
+_GENERATION = "generation"
 #: Updates between two lines with the sums; a killed run loses the phases by GPU of as many.
 UPDATES_BETWEEN = 100
 #: Jobs of more GPUs write the running totals by GPU this seldom for each GPU.
@@ -37,17 +39,23 @@ class GpuDetail:
 
     def thin(self, lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """The ``phase`` lines of one update as they are to be written, and the sums when they are due."""
-        if sum(len(line["gpu_energy_j"]) for line in lines) <= MOST_VALUES:
-            return [{**line, "gpu_energy_j": millijoules(line["gpu_energy_j"])} for line in lines]
-        for line in lines:
-            sums = self._sums.setdefault((line["phase"], line["exclusive"]), {})
-            for uuid, joules in line["gpu_energy_j"].items():
-                if joules is not None:
-                    sums[uuid] = sums.get(uuid, 0.0) + joules
-            self._t_s = line["t_s"]
-        self._unsaid += 1
-        thinned = [{**line, "gpu_energy_j": None} for line in lines]
-        return thinned + (self.rest() if self._unsaid >= UPDATES_BETWEEN else [])
+        kept = _kept(lines)
+        written = []
+        for place, line in enumerate(lines):
+            joules = millijoules(line["gpu_energy_j"]) if place in kept else None
+            written.append({**line, "gpu_energy_j": joules})
+            if joules is None:
+                self._add(line)
+        if len(kept) < len(lines):
+            self._unsaid += 1
+        return written + (self.rest() if self._unsaid >= UPDATES_BETWEEN else [])
+
+    def _add(self, line: Mapping[str, Any]) -> None:
+        sums = self._sums.setdefault((line["phase"], line["exclusive"]), {})
+        for uuid, joules in line["gpu_energy_j"].items():
+            if joules is not None:
+                sums[uuid] = sums.get(uuid, 0.0) + joules
+        self._t_s = line["t_s"]
 
     def rest(self) -> list[dict[str, Any]]:
         """The ``gpu_phases`` line, when there is anything that no line has told yet."""
@@ -63,6 +71,21 @@ class GpuDetail:
         exclusive = [whole for _, whole in self._sums]
         fields = {"phases": phases, "exclusive": exclusive, "gpu_phase_energy_j": by_gpu}
         return [{"ev": "gpu_phases", "t_s": self._t_s, **fields}]
+
+
+def _kept(lines: Sequence[Mapping[str, Any]]) -> set[int]:
+    """The places of the lines that keep their joules by GPU."""
+
+    def rank(place: int) -> tuple[bool, float]:
+        return lines[place]["phase"] != _GENERATION, -(lines[place]["energy_j"] or 0.0)
+
+    kept, room = set(), MOST_VALUES
+    for place in sorted(range(len(lines)), key=rank):
+        values = len(lines[place]["gpu_energy_j"])
+        if lines[place]["phase"] == _GENERATION or values <= room:
+            kept.add(place)
+            room -= values
+    return kept
 
 
 class TickDetail:

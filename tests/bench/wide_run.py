@@ -46,11 +46,11 @@ def _widened(spec: WideSpec) -> Iterator[Event]:
         if kind == "node":
             model = model or event["gpus"][0]
             event["gpus"] = [model | {"uuid": uuid, "index": at} for at, uuid in enumerate(next(nodes))]
-        elif kind == "phase":
+        elif kind == "phase" and event["phase"] != "generation":
             key = (event["phase"], event["exclusive"])
             sums[key] = sums.get(key, 0.0) + event["energy_j"]
             event["gpu_energy_j"] = None
-        elif kind in ("update", "tick", "end"):
+        elif kind in ("phase", "update", "tick", "end"):
             whole_j = event["gpu_energy_j"][_WHOLE]
             by_gpu = {uuid: whole_j * share for uuid, share in zip(uuids, gpus, strict=True)}
             event["gpu_energy_j"] = (
