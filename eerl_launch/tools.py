@@ -15,6 +15,7 @@ import click
 
 from eerl_launch import __version__
 from eerl_launch.errors import EerlError, OptionError
+from eerl_launch.profile_command import profile
 from eerl_launch.replay_command import replay
 
 _FOLDER = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
@@ -60,6 +61,7 @@ def report(folder: Path, out: Path | None, formats: tuple[str, ...], quiet: bool
 
 
 eerl.add_command(replay)
+eerl.add_command(profile)
 
 
 @eerl.command()

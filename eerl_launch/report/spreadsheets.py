@@ -125,12 +125,12 @@ def updates_csv(report: Report) -> str:
                 " ".join(row.flags),
             )
         )
-    return _csv(UPDATE_COLUMNS, rows)
+    return csv_text(UPDATE_COLUMNS, rows)
 
 
 def phases_csv(report: Report) -> str:
     """A row per run of a phase. Rows with ``exclusive`` true add up; subphases lie inside their phase."""
-    return _csv(
+    return csv_text(
         PHASE_COLUMNS,
         (
             (
@@ -170,7 +170,7 @@ def gpus_csv(report: Report) -> str:
     place = GPU_COLUMNS.index("notes")
     for row, gpu in zip(rows, gpus, strict=True):
         row.insert(place, "; ".join(gpu["notes"]))
-    return _csv((*GPU_COLUMNS, *(f"phase:{name}_energy_j" for name in names)), rows)
+    return csv_text((*GPU_COLUMNS, *(f"phase:{name}_energy_j" for name in names)), rows)
 
 
 def _whole(value: float | None) -> int | None:
@@ -190,7 +190,8 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def _csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A header and its rows, no cell of which a spreadsheet would run."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([_cell(name) for name in columns])
