@@ -26,6 +26,9 @@ _CLOCKS = ("all", "governor", "lowered")
 @click.option(
     "--clocks", type=click.Choice(_CLOCKS), default="all", show_default=True, help="Which updates count."
 )
+@click.option(
+    "--skip", type=click.IntRange(0), default=0, metavar="N", help="Leave out each run's first N updates."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "csv_folder", type=click.Path(path_type=Path), help="Write the tables as CSV there.")
 @click.option("--html", "page", type=click.Path(path_type=Path), help="Write one page that opens offline.")
@@ -33,6 +36,7 @@ def profile(
     folders: tuple[Path, ...],
     labels: tuple[str, ...],
     clocks: str,
+    skip: int,
     as_json: bool,
     csv_folder: Path | None,
     page: Path | None,
@@ -43,7 +47,7 @@ def profile(
     """
     from eerl_launch.profiles.document import profile as make
 
-    found = make(folders, labels, clocks)
+    found = make(folders, labels, clocks, skip)
     if as_json:
         click.echo(json.dumps(found.document, indent=1, ensure_ascii=False, allow_nan=False))
     else:

@@ -49,8 +49,10 @@ class Profiles:
     runs: list[Gathered] = field(default_factory=list)
 
 
-def profile(folders: Sequence[Path], labels: Sequence[str] = (), clocks: str = "all") -> Profiles:
-    """The profiles of the runs in ``folders``, of their updates under these ``clocks``.
+def profile(
+    folders: Sequence[Path], labels: Sequence[str] = (), clocks: str = "all", skip: int = 0
+) -> Profiles:
+    """The profiles of the runs in ``folders``, of their updates under these ``clocks`` after the first ``skip``.
 
     A ledger that cannot be used is named under ``unreadable`` with the reason; with no usable one that reason is
     raised as :class:`LedgerError`. A label that cannot be one raises :class:`OptionError`.
@@ -61,7 +63,7 @@ def profile(folders: Sequence[Path], labels: Sequence[str] = (), clocks: str = "
     runs, places, unreadable, first = [], [], [], None
     for place, folder in enumerate(folders):
         try:
-            runs.append(gather(folder, clocks))
+            runs.append(gather(folder, clocks, skip))
             places.append(place)
         except LedgerError as error:
             unreadable.append({"folder": str(folder), "reason": str(error)})

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +19,15 @@ from eerl_launch.evidence.runs import ODD_TIMES, still_going, times_add_up
 from eerl_launch.ledger import FILE_NAME
 from eerl_launch.profiles.details import Details, GenerationRun
 from eerl_launch.profiles.spread import UNKNOWN, Values, as_array
+from eerl_launch.report import units
 from eerl_launch.report.rows import PhaseRow, Run, UpdateRow
 from eerl_launch.report.tables import read_run
 from eerl_launch.report.values import number, table
 
 #: Under which clocks the updates of a profile ran.
 CLOCKS = ("all", "governor", "lowered")
+#: First updates that take so many times the median are compilation and caches.
+SLOW = 1.5
 
 
 class ProfileError(LedgerError):
@@ -110,8 +114,8 @@ class Gathered:
         return len(self.run.gpus)
 
 
-def gather(folder: Path, clocks: str = "all") -> Gathered:
-    """The ledger in ``folder``, of the updates under these ``clocks`` (one of :data:`CLOCKS`).
+def gather(folder: Path, clocks: str = "all", skip: int = 0) -> Gathered:
+    """The ledger in ``folder``, of the updates under these ``clocks`` (of :data:`CLOCKS`) after the first ``skip``.
 
     Raises :class:`LedgerError` for what is no ledger and :class:`ProfileError` when no whole update is in it.
     """
@@ -121,11 +125,12 @@ def gather(folder: Path, clocks: str = "all") -> Gathered:
     if run.lines == 0:
         raise LedgerError(f"{where / FILE_NAME}: the ledger is empty: the run ended before it began")
     problems = _state_of_ledger(run, where)
-    updates, left_out = _counting(run, clocks)
+    updates, left_out = _counting(run, clocks, skip)
     problems += [f"{count} updates left out: {reason}" for reason, count in left_out.most_common()]
     if not updates:
         why = f" ({left_out.most_common(1)[0][0]})" if left_out else ""
         raise ProfileError(f"{where}: no whole update to make a profile of{why}")
+    problems += _slow_start(updates)
     places = {row.index: place for place, row in enumerate(updates)}
     found = _phases(run, details, places)
     if not found:
@@ -147,7 +152,18 @@ def _state_of_ledger(run: Run, where: Path) -> list[str]:
     return []
 
 
-def _counting(run: Run, clocks: str) -> tuple[list[UpdateRow], Counter[str]]:
+def _slow_start(updates: list[UpdateRow]) -> list[str]:
+    """A word about first updates that are no measure of the others: compilation, caches."""
+    usual_s = median(row.elapsed_s or 0.0 for row in updates)
+    slow = next((place for place, row in enumerate(updates) if (row.elapsed_s or 0.0) <= SLOW * usual_s), 0)
+    if not slow:
+        return []
+    return [
+        f"it starts with {units.count(slow, 'update')} far slower than usual, which count: --skip {slow} omits them"
+    ]
+
+
+def _counting(run: Run, clocks: str, skip: int) -> tuple[list[UpdateRow], Counter[str]]:
     """The updates that count, and why others do not."""
     kept: dict[int, UpdateRow] = {}
     left_out: Counter[str] = Counter()
@@ -155,7 +171,10 @@ def _counting(run: Run, clocks: str) -> tuple[list[UpdateRow], Counter[str]]:
     for row in run.updates:
         odd = not times_add_up(row, last_end_s)
         last_end_s = max(last_end_s, row.end_s or last_end_s)
-        if row.elapsed_s is None or row.elapsed_s <= 0:
+        if skip > 0:
+            skip -= 1
+            left_out["the first ones, as asked"] += 1
+        elif row.elapsed_s is None or row.elapsed_s <= 0:
             left_out["without a measured time"] += 1
         elif odd:
             left_out[ODD_TIMES] += 1

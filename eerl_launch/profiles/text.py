@@ -7,14 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from eerl_launch.compare_text import aligned
-from eerl_launch.profiles.tables import (
-    Table,
-    comparison_tables,
-    lengths_table,
-    reward_table,
-    signature_table,
-    waiting_tables,
-)
+from eerl_launch.profiles.side_by_side import comparison_tables, reward_table
+from eerl_launch.profiles.tables import Table, lengths_table, signature_table, waiting_tables
 from eerl_launch.report import units
 from eerl_launch.report.text import printable
 
