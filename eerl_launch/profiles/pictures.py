@@ -66,7 +66,9 @@ def signatures(runs: Sequence[Mapping[str, Any]]) -> list[str]:
             words = (
                 f"{name}: {units.power(watts)} per GPU for {units.duration(end_s - begin_s)} of a mean update"
             )
-            chart.bar(begin_s, end_s, watts, phase_css(name), [name, units.power(watts)], words)
+            wide = chart.x(end_s) - chart.x(begin_s) > LETTER_PX * len(name) + 2
+            texts = [name, units.power(watts)] if wide else []
+            chart.bar(begin_s, end_s, watts, phase_css(name), texts, words)
             begin_s = end_s
         drawn.append(chart.svg())
     return drawn

@@ -38,29 +38,32 @@ def reward_table(runs: Sequence[Mapping[str, Any]]) -> Table:
     whose: dict[str, list[str]] = {}
     for run in runs:
         found = run["reward"]
-        head = f"{run['run']}: {found['paradigm'] or 'paradigm not told'}"
-        rows.append(
-            (head, *_reward_cells(found), units.significant(found["energy_j_per_response"]), _moved(found))
+        paradigm, per_response = (
+            found["paradigm"] or "not told",
+            units.significant(found["energy_j_per_response"]),
         )
+        rows.append((run["run"], paradigm, *_reward_cells(found), per_response, _moved(found)))
         rows += [
-            ("  " + row["phase"], *_reward_cells(row), units.UNKNOWN, units.UNKNOWN) for row in found["parts"]
+            ("  " + row["phase"], "", *_reward_cells(row), units.UNKNOWN, units.UNKNOWN)
+            for row in found["parts"]
         ]
         reasons = (found["reason"], found["energy_j_per_response_reason"], found["moved_bytes_reason"])
         for reason in dict.fromkeys(reason for reason in reasons if reason):
             whose.setdefault(reason, []).append(run["run"])
     return Table(
-        "Cost of rewards",
+        "Cost of rewards, by update",
         (
-            "",
+            "run",
+            "reward",
             "s/update",
-            "energy/update",
+            "energy",
             "W per GPU",
             "of time",
             "of energy",
-            "J/valid token",
-            "GPU busy",
+            "J/token",
+            "busy",
             "J/response",
-            "MB moved/update",
+            "MB moved",
         ),
         tuple(rows),
         tuple(f"{', '.join(names)}: {reason}" for reason, names in whose.items()),

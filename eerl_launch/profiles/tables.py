@@ -112,7 +112,7 @@ def lengths_table(run: Mapping[str, Any]) -> Table:
     rows = [_length_row(name, found[key], show) for key, (name, show) in _LENGTHS.items()]
     quantiles = found["quantiles_tokens"] or {}
     rows += [
-        _length_row(f"{name} of responses, tokens", value, units.plain)
+        _length_row(f"{name.removeprefix('p')} % of responses have at most, tokens", value, units.plain)
         for name, value in quantiles.items()
         if value is not None and name != "max"
     ]
