@@ -118,7 +118,7 @@ def test_an_update_without_measured_energy_leaves_the_rest_right(tmp_path: Path)
 
 
 def test_a_run_under_lowered_clocks_can_be_taken_apart(tmp_path: Path) -> None:
-    """Governor and lowered updates have signatures of their own, and the lowered ones draw as much less as is true."""
+    """Governor and lowered updates have signatures of their own; lowered ones draw the less that is true."""
     folder = write_run(tmp_path / "run", RunSpec(saving=0.2, noise=0.0, growth=1.0, warm_up=0))
 
     governor = signature(folder, clocks="governor")["training"]
