@@ -36,6 +36,7 @@ class Steps:
         self._arrived: Counted | None = None
         self._consumed: Counted | None = None
         self._rows = 0
+        self._response_tokens: list[int] = []
         self._lengths: int | None = None
 
     @property
@@ -120,6 +121,7 @@ class Steps:
         """The batch that an update's metrics are computed from, which is what training had."""
         self._consumed = masked(batch["response_mask"])
         self._rows = len(batch["response_mask"])
+        self._response_tokens = (batch["response_mask"] != 0).sum(-1).tolist()
         if "response_length" in batch:
             self._lengths = sum(map(int, batch["response_length"].tolist()))
         elif "attention_mask" in batch:
@@ -170,6 +172,7 @@ class Steps:
                     "responses hold an environment's words, and some were rejected or filtered out, so generated "
                     "tokens are unknown"
                 )
+        mark.response_lengths(self._response_tokens, self._update())
         mark.update(self._update(), **fields)
         self._clear()
         return reason
