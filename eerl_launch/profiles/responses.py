@@ -58,8 +58,9 @@ def responses(run: Gathered) -> dict[str, Any]:
     """The profile of lengths; what is unknown is None, with its reason among ``reasons``."""
     mean, longest_tokens = means(run), longest(run)
     generated, counts = run.values("generated_tokens"), run.values("responses")
-    ratio = quotient(longest_tokens, mean)
-    p90 = told(run, "p90")
+    p90, listed = told(run, "p90"), told(run, "max")
+    # Told lengths are of one batch, which a longest response that was counted apart need not be of.
+    of_batch = np.where(np.isfinite(listed) & np.isfinite(told(run, "mean")), listed, longest_tokens)
     distribution = {name: _plain(spread(told(run, name))) for name in QUANTILES}
     known = any(value is not None for value in distribution.values())
     asynchronous = run.run.mode in ASYNCHRONOUS
@@ -69,9 +70,9 @@ def responses(run: Gathered) -> dict[str, Any]:
         "mean_tokens": _plain(spread(mean)),
         "mean_tokens_estimated": ratio_of_sums(generated, counts) if asynchronous else None,
         "longest_tokens": _plain(spread(longest_tokens)),
-        "longest_over_mean": _plain(spread(ratio)),
-        "empty_places_fraction": _plain(spread(1.0 - np.minimum(quotient(mean, longest_tokens), 1.0))),
-        "tail_fraction": _plain(spread(1.0 - np.minimum(quotient(p90, longest_tokens), 1.0))),
+        "longest_over_mean": _plain(spread(quotient(of_batch, mean))),
+        "empty_places_fraction": _plain(spread(1.0 - np.minimum(quotient(mean, of_batch), 1.0))),
+        "tail_fraction": _plain(spread(1.0 - np.minimum(quotient(p90, of_batch), 1.0))),
         "quantiles_tokens": distribution if known else None,
         "reasons": _reasons(mean, longest_tokens, generated, counts, known, asynchronous),
     }

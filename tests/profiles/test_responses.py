@@ -72,6 +72,17 @@ def test_of_several_senders_the_one_that_saw_most_responses_counts(tmp_path: Pat
     assert found["mean_tokens"]["mean"] == 200.0
 
 
+def test_told_lengths_are_held_against_the_longest_of_their_own_batch(tmp_path: Path) -> None:
+    """In flight the longest that was generated meanwhile (400) is of another batch than the lengths (at most 250)."""
+    told = [lengths(0, 125.0, 40, p90=200, max=250)]
+    events = [*start(mode="async_inflight"), *told, *generations([None], [[400] * 4]), end(10)]
+
+    found = shown(write(tmp_path, events))["responses"]
+
+    assert found["longest_over_mean"]["mean"] == 2.0
+    assert found["tail_fraction"]["mean"] == pytest.approx(0.2)
+
+
 def test_without_responses_the_reason_is_told(tmp_path: Path) -> None:
     """The longest alone: it is shown, everything that needs the mean is null and says what to send."""
     events = [*start(), phase("generation", 0, 10, [400] * 4), update(0, 0, 10, 16_000, COUNTS), end(10)]
