@@ -141,7 +141,13 @@ def _comparison(
         ],
         "lengths": [
             {"quantity": key, "values": values, "relative_to_first": _relative(values)}
-            for key in ("mean_tokens", "longest_over_mean", "empty_places_fraction", "tail_fraction")
+            for key in (
+                "mean_tokens",
+                "valid_tokens_per_response",
+                "longest_over_mean",
+                "empty_places_fraction",
+                "tail_fraction",
+            )
             for values in [[_mean(one["responses"][key]) for one in profiles]]
         ]
         + [

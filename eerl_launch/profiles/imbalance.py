@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from eerl_launch.profiles.gather import Gathered
-from eerl_launch.profiles.spread import UNKNOWN, Values, ratio_of_sums, spread
+from eerl_launch.profiles.spread import UNKNOWN, Values, as_array, ratio_of_sums, spread
+from eerl_launch.report.values import number, table
 
 NO_GENERATION = "no generation was measured GPU by GPU"
 ONE_GPU = "one GPU generates: nobody waits for another"
@@ -24,7 +25,7 @@ NO_TAILS += "GPUs do not tell their utilisation"
 
 
 def imbalance(run: Gathered) -> dict[str, Any]:
-    """The profile of waiting, with a row per GPU and per node."""
+    """The profile of waiting, with a row per GPU and node that generates, and per separate pool."""
     uuids = sorted({uuid for item in run.generations for uuid in item.uuids}, key=_order(run))
     empty: dict[str, Any] = {
         "gpus": len(uuids),
@@ -35,6 +36,7 @@ def imbalance(run: Gathered) -> dict[str, Any]:
         "power_unevenness_fraction": None,
         "by_gpu": [],
         "by_node": [],
+        "by_pool": _by_pool(run),
     }
     if not uuids:
         return empty | {"waiting_reason": NO_GENERATION}
@@ -56,6 +58,29 @@ def imbalance(run: Gathered) -> dict[str, Any]:
         "by_gpu": by_gpu,
         "by_node": _by_node(by_gpu, seconds, joules, idle_s),
     }
+
+
+def _by_pool(run: Gathered) -> list[dict[str, Any]]:
+    """Separate pools: how long each neither worked nor took part in a refit, and what it drew meanwhile."""
+    rows = []
+    elapsed_s = run.values("elapsed_s")
+    for role in dict.fromkeys(role for row in run.updates for role in row.pool_waits):
+        entries = [table(row.pool_waits.get(role)) for row in run.updates]
+        wait_s, energy_j = (
+            as_array([number(entry.get(key)) for entry in entries]) for key in ("wait_s", "energy_j")
+        )
+        waits, joules = spread(wait_s), spread(energy_j)
+        rows.append(
+            {
+                "pool": str(role),
+                "gpus": len(run.run.pools.get(role, ())) or None,
+                "mean_wait_s": None if waits is None else waits.mean,
+                "p90_wait_s": None if waits is None else waits.p90,
+                "wait_fraction": ratio_of_sums(wait_s, _where(elapsed_s, wait_s)),
+                "mean_wait_energy_j": None if joules is None else joules.mean,
+            }
+        )
+    return rows
 
 
 def _order(run: Gathered) -> Any:

@@ -52,8 +52,7 @@ def signatures(runs: Sequence[Mapping[str, Any]]) -> list[str]:
             f"phase signature of {run['run']}",
             (0.0, max(widths) * 1.02),
             (0.0, max(powers) * 1.32),
-            "seconds of a mean update"
-            + (", pools that work at the same time one after the other" if together else ""),
+            "seconds of a mean update" + (", pools one after the other" if together else ""),
             "W per GPU",
             height=200.0,
         )

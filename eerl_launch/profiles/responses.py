@@ -14,7 +14,7 @@ import numpy as np
 
 from eerl_launch.profiles.details import LENGTHS_METRIC, QUANTILES
 from eerl_launch.profiles.gather import Gathered
-from eerl_launch.profiles.spread import Spread, Values, as_array, quotient, ratio_of_sums, spread
+from eerl_launch.profiles.spread import Spread, Values, as_array, quotient, spread
 from eerl_launch.report.totals import ASYNCHRONOUS
 
 NO_DISTRIBUTION = (
@@ -25,8 +25,8 @@ NO_RESPONSES = "the trainer does not tell how many responses an update has (`res
 NO_TOKENS = "the trainer does not tell generated tokens"
 NO_LONGEST = "the trainer does not tell the longest response"
 OTHER_BATCH = (
-    "asynchronous: tokens generated in an update and responses consumed in it are of different batches; "
-    "the mean over the whole run is estimated from both sums"
+    "asynchronous: tokens generated in an update and responses consumed in it are of different batches; valid tokens "
+    "per response are of one"
 )
 
 
@@ -68,7 +68,7 @@ def responses(run: Gathered) -> dict[str, Any]:
         "updates": len(run.updates),
         "responses_per_update": _plain(spread(counts)),
         "mean_tokens": _plain(spread(mean)),
-        "mean_tokens_estimated": ratio_of_sums(generated, counts) if asynchronous else None,
+        "valid_tokens_per_response": _plain(spread(quotient(run.values("valid_tokens"), counts))),
         "longest_tokens": _plain(spread(longest_tokens)),
         "longest_over_mean": _plain(spread(quotient(of_batch, mean))),
         "empty_places_fraction": _plain(spread(1.0 - np.minimum(quotient(mean, of_batch), 1.0))),
@@ -90,7 +90,7 @@ def _reasons(
     if not np.isfinite(longest_tokens).any():
         found["longest_tokens"] = NO_LONGEST
     if not np.isfinite(counts).any():
-        found["responses_per_update"] = NO_RESPONSES
+        found["responses_per_update"] = found["valid_tokens_per_response"] = NO_RESPONSES
     if not known:
         found["quantiles_tokens"] = found["tail_fraction"] = NO_DISTRIBUTION
     for name in ("longest_over_mean", "empty_places_fraction"):

@@ -24,6 +24,7 @@ QUANTITIES: dict[str, tuple[str, Show]] = {
     "reward_elapsed_fraction": ("reward, share of time", lambda value: units.percent(value, 1)),
     "reward_energy_fraction": ("reward, share of energy", lambda value: units.percent(value, 1)),
     "mean_tokens": ("mean response, tokens", units.plain),
+    "valid_tokens_per_response": ("valid tokens per response", units.plain),
     "longest_over_mean": ("longest over mean response", lambda value: units.plain(value, 2)),
     "empty_places_fraction": ("places empty while the longest finish, at most", units.percent),
     "tail_fraction": ("decoding with a tenth of responses left", units.percent),

@@ -1,7 +1,8 @@
 """Phase signatures: time, power and energy of each phase and subphase, by update, by valid token and by GPU.
 
 Means are over the updates in which a phase ran; what is said per token or of the whole is over all updates that
-have both sides, so that parts add up. ``update`` is the row of whole updates, ``unattributed`` what no phase claims.
+have both sides, so that parts add up. ``update`` is the row of whole updates, ``unattributed`` what no phase claims:
+where pools work at the same time, what is left of the GPUs' seconds and joules, as seconds of the whole allocation.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 
 from eerl_launch.profiles.gather import Gathered, Phase, empty_phase
 from eerl_launch.profiles.spread import Spread, Values, quotient, ratio_of_sums, spread
+from eerl_launch.report.totals import ASYNCHRONOUS
 
 UPDATE, UNATTRIBUTED = "update", "unattributed"
 NO_TOKENS = "no update has valid training tokens: the trainer sends no counts"
@@ -24,7 +26,7 @@ def signature(run: Gathered) -> list[SignatureRow]:
     """The rows: phases in order with their subphases, ``unattributed``, and ``update``."""
     rows = [_row(run, phase) for phase in run.phases]
     rest = empty_phase(UNATTRIBUTED, True, len(run.updates))
-    rest.elapsed_s, rest.energy_j = run.values("unattributed_s"), run.values("unattributed_j")
+    rest.elapsed_s, rest.energy_j = _rest_s(run), run.values("unattributed_j")
     whole = empty_phase(UPDATE, False, len(run.updates))
     whole.elapsed_s, whole.energy_j = run.values("elapsed_s"), run.energy_j
     for phase in (rest, whole):
@@ -32,6 +34,18 @@ def signature(run: Gathered) -> list[SignatureRow]:
         if np.isfinite(phase.elapsed_s).any():
             rows.append(_row(run, phase))
     return rows
+
+
+def _rest_s(run: Gathered) -> Values:
+    """Seconds of each update that no phase claims."""
+    if run.run.mode not in ASYNCHRONOUS:
+        return run.values("unattributed_s")
+    gpus = max(run.gpus, 1)
+    claimed_s = sum(
+        (part(phase.elapsed_s, phase) * phase.gpus / gpus for phase in run.phases if phase.exclusive),
+        np.zeros(len(run.updates)),
+    )
+    return np.maximum(run.values("elapsed_s") - claimed_s, 0.0)
 
 
 def _row(run: Gathered, phase: Phase) -> SignatureRow:

@@ -11,6 +11,7 @@ from eerl_launch.report.spreadsheets import csv_text
 _SPREADS = (
     "responses_per_update",
     "mean_tokens",
+    "valid_tokens_per_response",
     "longest_tokens",
     "longest_over_mean",
     "empty_places_fraction",

@@ -28,6 +28,7 @@ SIGNATURE_NOTES = (
 _LENGTHS: dict[str, tuple[str, Show]] = {
     "responses_per_update": ("responses per update", units.plain),
     "mean_tokens": ("mean response, tokens", units.plain),
+    "valid_tokens_per_response": ("valid tokens per response", units.plain),
     "longest_tokens": ("longest response, tokens", units.plain),
     "longest_over_mean": ("longest over mean", lambda value: units.plain(value, 2)),
     "empty_places_fraction": ("places empty while the longest finish, at most", units.percent),
@@ -118,8 +119,6 @@ def lengths_table(run: Mapping[str, Any]) -> Table:
     ]
     reasons = dict.fromkeys(found["reasons"].values())
     notes = [f"{_names(found['reasons'], reason)}: {reason}" for reason in reasons]
-    if found["mean_tokens_estimated"] is not None:
-        notes.append(f"mean response, estimated: {units.plain(found['mean_tokens_estimated'])} tokens")
     if found["empty_places_fraction"] is not None:
         notes.append(
             "Empty places are 1 − mean/longest, as if all responses began together; an engine that refills places "
@@ -164,8 +163,9 @@ def waiting_tables(run: Mapping[str, Any], most: int) -> list[Table]:
             f"power of a GPU in generation changes by {units.percent(found['power_unevenness_fraction'], 1)} from "
             "update to update against the other GPUs (its own level and the update's taken out)"
         )
+    pools = [_pool_table(found["by_pool"])] if found["by_pool"] else []
     if not found["by_gpu"]:
-        return [Table("Waiting in generation", (), (), tuple(notes))]
+        return [Table("Waiting in generation", (), (), tuple(notes)), *pools]
     nodes = Table(
         "Waiting in generation, by node",
         ("node", "GPUs", "W per GPU", "idle at the end"),
@@ -180,7 +180,25 @@ def waiting_tables(run: Mapping[str, Any], most: int) -> list[Table]:
         ),
         tuple(notes),
     )
-    return [nodes, _gpu_table(found["by_gpu"], most)]
+    return [nodes, _gpu_table(found["by_gpu"], most), *pools]
+
+
+def _pool_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    return Table(
+        "Pools that wait for each other, by update",
+        ("pool", "GPUs", "mean s", "p90 s", "of time", "energy"),
+        tuple(
+            (
+                row["pool"],
+                units.plain(row["gpus"]),
+                units.plain(row["mean_wait_s"], 1),
+                units.plain(row["p90_wait_s"], 1),
+                units.percent(row["wait_fraction"], 1),
+                units.energy_j(row["mean_wait_energy_j"]),
+            )
+            for row in rows
+        ),
+    )
 
 
 def _gpu_table(rows: Sequence[Mapping[str, Any]], most: int) -> Table:

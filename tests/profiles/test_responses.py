@@ -96,13 +96,13 @@ def test_without_responses_the_reason_is_told(tmp_path: Path) -> None:
 
 
 def test_an_asynchronous_update_s_tokens_are_not_divided_by_another_batch_s_responses(tmp_path: Path) -> None:
-    """In flight the mean of an update is null, that of the run is called estimated."""
+    """In flight the mean of an update is null; valid tokens and responses are of one batch."""
     events = [*start(mode="async_inflight"), *generations([None], [[400] * 4]), end(10)]
 
     found = shown(write(tmp_path, events))["responses"]
 
     assert found["mean_tokens"] is None
-    assert found["mean_tokens_estimated"] == 200.0
+    assert found["valid_tokens_per_response"]["mean"] == 200.0
     assert "different batches" in found["reasons"]["mean_tokens"]
 
 
@@ -175,6 +175,32 @@ def test_in_flight_nobody_waits_for_the_end_of_generation(tmp_path: Path) -> Non
 
     assert found["imbalance"]["waiting_fraction"] is None
     assert "never stops" in found["imbalance"]["waiting_reason"]
+
+
+def test_pools_that_wait_for_each_other(tmp_path: Path) -> None:
+    """Drained: what each pool waited and drew meanwhile; what no phase claims has a power that GPUs can have."""
+    waits = {
+        "generation": {"wait_s": 6.0, "energy_j": 1200.0},
+        "training": {"wait_s": 2.0, "energy_j": 400.0},
+    }
+    own = [
+        phase("generation", 0, 4, [400] * 2),
+        phase("training", 0, 8, [600] * 2),
+        {**update(0, 0, 10, 14_400, COUNTS, responses=40, rest=(2, 1600)), "pool_waits": waits},
+    ]
+    pools = [{"ev": "pool", "t_s": 0.3, "role": "generation", "gpus": ["GPU-a", "GPU-b"]}]
+
+    found = shown(write(tmp_path, [*start(mode="async_drained"), *pools, *own, end(10)]))
+
+    rows = {row["pool"]: row for row in found["imbalance"]["by_pool"]}
+    assert (rows["generation"]["mean_wait_s"], rows["generation"]["wait_fraction"]) == (6.0, 0.6)
+    assert (rows["training"]["mean_wait_energy_j"], rows["training"]["gpus"]) == (400.0, None)
+    by_phase = {row["phase"]: row for row in found["signature"]}
+    assert by_phase["generation"]["gpus"] == 2
+    assert by_phase["unattributed"]["mean_power_w_per_gpu"] == pytest.approx(1600 / (4 * 10 - 2 * 4 - 2 * 8))
+    parts = [row for row in found["signature"] if row["exclusive"]]
+    gpu_s = sum(row["gpu_s_per_million_valid_tokens"] for row in parts)
+    assert gpu_s == pytest.approx(by_phase["update"]["gpu_s_per_million_valid_tokens"])
 
 
 # -- rewards ------------------------------------------------------------------------------------------------
