@@ -36,7 +36,6 @@ class Steps:
         self._arrived: Counted | None = None
         self._consumed: Counted | None = None
         self._rows = 0
-        self._response_tokens: list[int] = []
         self._lengths: int | None = None
 
     @property
@@ -121,7 +120,6 @@ class Steps:
         """The batch that an update's metrics are computed from, which is what training had."""
         self._consumed = masked(batch["response_mask"])
         self._rows = len(batch["response_mask"])
-        self._response_tokens = (batch["response_mask"] != 0).sum(-1).tolist()
         if "response_length" in batch:
             self._lengths = sum(map(int, batch["response_length"].tolist()))
         elif "attention_mask" in batch:
@@ -163,6 +161,7 @@ class Steps:
             fields["valid_tokens"] = self._consumed.tokens
             fields["longest_consumed_tokens"] = self._consumed.longest
             fields["responses"] = self._consumed.responses
+            mark.response_lengths(self._consumed.all_lengths, self._update())
         if not self._separate:
             everything = self._all_generated()
             if everything is not None:
@@ -172,7 +171,6 @@ class Steps:
                     "responses hold an environment's words, and some were rejected or filtered out, so generated "
                     "tokens are unknown"
                 )
-        mark.response_lengths(self._response_tokens, self._update())
         mark.update(self._update(), **fields)
         self._clear()
         return reason
