@@ -9,12 +9,13 @@ from typing import Any
 
 from eerl_launch.errors import LedgerError, OptionError
 from eerl_launch.evidence.runs import same_folder
-from eerl_launch.profiles.axes import Told, describe, differences, parse_labels, words
+from eerl_launch.profiles.axes import Told, describe, parse_labels
+from eerl_launch.profiles.comparison import compare_profiles
 from eerl_launch.profiles.gather import Gathered, gather
 from eerl_launch.profiles.imbalance import imbalance
 from eerl_launch.profiles.responses import responses
 from eerl_launch.profiles.rewards import reward_cost
-from eerl_launch.profiles.signatures import NO_TOKENS, UPDATE, signature
+from eerl_launch.profiles.signatures import NO_TOKENS, signature
 from eerl_launch.report.totals import ASYNCHRONOUS
 
 SCHEMA = "eerl.profile"
@@ -22,23 +23,6 @@ SCHEMA_VERSION = 1
 
 #: Numbers as measured, nothing rounded.
 Document = dict[str, Any]
-
-#: What runs are held against each other by: key, where it is in a run's profile.
-COMPARED = (
-    ("elapsed_s_per_update", (UPDATE, "mean_elapsed_s")),
-    ("energy_j_per_update", (UPDATE, "mean_energy_j")),
-    ("energy_j_per_gpu_and_update", (UPDATE, "mean_energy_j_per_gpu")),
-    ("power_w_per_gpu", (UPDATE, "mean_power_w_per_gpu")),
-    ("energy_j_per_valid_token", (UPDATE, "energy_j_per_valid_token")),
-    ("elapsed_s_per_million_valid_tokens", (UPDATE, "elapsed_s_per_million_valid_tokens")),
-    ("gpu_s_per_million_valid_tokens", (UPDATE, "gpu_s_per_million_valid_tokens")),
-    ("generation_elapsed_fraction", ("generation", "elapsed_fraction")),
-    ("generation_energy_fraction", ("generation", "energy_fraction")),
-    ("training_elapsed_fraction", ("training", "elapsed_fraction")),
-    ("training_energy_fraction", ("training", "energy_fraction")),
-    ("reward_elapsed_fraction", ("reward", "elapsed_fraction")),
-    ("reward_energy_fraction", ("reward", "energy_fraction")),
-)
 
 
 @dataclass(slots=True)
@@ -89,7 +73,7 @@ def profile(
         "comparison": None,
     }
     if len(runs) > 1:
-        document["comparison"] = _comparison(document["runs"], described)
+        document["comparison"] = compare_profiles(document["runs"], runs, described)
     return Profiles(document, runs)
 
 
@@ -119,55 +103,3 @@ def _profile(run: Gathered, axes: Mapping[str, Told]) -> dict[str, Any]:
         "imbalance": imbalance(run),
         "reward": reward_cost(run, rows, axes["reward"].value),
     }
-
-
-def _comparison(
-    profiles: Sequence[Mapping[str, Any]], described: Sequence[Mapping[str, Told]]
-) -> dict[str, Any]:
-    rows = differences(described)
-    notes = words(rows)
-    versions = list(dict.fromkeys(str(one["eerl_version"]) for one in profiles))
-    if len(versions) > 1:
-        notes.append(f"the ledgers were written by different versions of eerl: {', '.join(versions)}")
-    return {
-        "runs": [one["run"] for one in profiles],
-        "axes": rows,
-        "differing_axes": [row["axis"] for row in rows if row["differs"]],
-        "notes": notes,
-        "quantities": [
-            {"quantity": key, "values": values, "relative_to_first": _relative(values)}
-            for key, where in COMPARED
-            for values in [[_value(one, *where) for one in profiles]]
-        ],
-        "lengths": [
-            {"quantity": key, "values": values, "relative_to_first": _relative(values)}
-            for key in (
-                "mean_tokens",
-                "valid_tokens_per_response",
-                "longest_over_mean",
-                "empty_places_fraction",
-                "tail_fraction",
-            )
-            for values in [[_mean(one["responses"][key]) for one in profiles]]
-        ]
-        + [
-            {"quantity": key, "values": values, "relative_to_first": _relative(values)}
-            for key in ("waiting_fraction", "power_unevenness_fraction")
-            for values in [[one["imbalance"][key] for one in profiles]]
-        ],
-    }
-
-
-def _value(one: Mapping[str, Any], phase: str, key: str) -> float | None:
-    row = next((row for row in one["signature"] if row["phase"] == phase), None)
-    value: float | None = None if row is None else row[key]
-    return value
-
-
-def _mean(found: Mapping[str, Any] | None) -> float | None:
-    return None if found is None else float(found["mean"])
-
-
-def _relative(values: Sequence[float | None]) -> list[float | None]:
-    first = values[0]
-    return [None if value is None or not first else value / first for value in values]

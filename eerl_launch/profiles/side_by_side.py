@@ -106,11 +106,11 @@ def comparison_tables(comparison: Mapping[str, Any]) -> list[Table]:
     took = Table(
         "What they took",
         ("", *runs),
-        tuple(
-            (QUANTITIES[row["quantity"]][0], *_side_by_side(row))
-            for row in (*comparison["quantities"], *comparison["lengths"])
+        tuple((QUANTITIES[row["quantity"]][0], *_side_by_side(row)) for row in comparison["quantities"]),
+        (
+            "In parentheses: against the first run, with the 95 % interval by the spread over updates within the runs; "
+            "what differs between any two runs of one kind (seeds, nodes) is on top of it.",
         ),
-        ("In parentheses: against the first run.",),
     )
     return [axes, took]
 
@@ -119,7 +119,8 @@ def _side_by_side(row: Mapping[str, Any]) -> list[str]:
     show = QUANTITIES[row["quantity"]][1]
     cells = []
     for place, (value, relative) in enumerate(zip(row["values"], row["relative_to_first"], strict=True)):
-        shares = place == 0 or relative is None or row["quantity"].endswith("_fraction")
-        against = "" if shares else f" (×{units.significant(relative)})"
-        cells.append(f"{show(value)}{against}")
+        low, high = row["relative_low"][place], row["relative_high"][place]
+        within = "" if low is None else f", {units.plain(low, 3)}–{units.plain(high, 3)}"
+        hidden = place == 0 or relative is None or row["quantity"].endswith("_fraction")
+        cells.append(show(value) + ("" if hidden else f" (×{units.plain(relative, 3)}{within})"))
     return cells

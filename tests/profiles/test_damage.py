@@ -107,6 +107,20 @@ def test_a_run_without_tokens_has_time_and_energy_and_no_energy_per_token(tmp_pa
     assert any("no update has valid training tokens" in problem for problem in run["problems"])
 
 
+def test_a_run_that_goes_on_is_shown_so_far(whole: Path, tmp_path: Path) -> None:
+    """A ledger without its end beside the note of a session elsewhere: the profile so far, and a word on it."""
+    lines = (whole / FILE_NAME).read_bytes().splitlines(keepends=True)
+    (tmp_path / FILE_NAME).write_bytes(b"".join(lines[:-1]))
+    (tmp_path / "control.json").write_text(
+        json.dumps({"socket": str(tmp_path / "door"), "node": "elsewhere"})
+    )
+
+    (run,) = show(tmp_path)["runs"]
+
+    assert run["updates"] == 8
+    assert any("still going" in problem for problem in run["problems"])
+
+
 def test_a_clock_that_was_set_back_leaves_its_update_out(tmp_path: Path) -> None:
     """An update whose begin, end and duration do not agree is not counted, and said to be left out."""
     step = [

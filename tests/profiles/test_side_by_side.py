@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from profiles.small_ledgers import end, lengths, phase, start, update, write
 
 from eerl_launch.errors import OptionError
 from eerl_launch.profiles.document import profile
+from eerl_launch.profiles.noise import log_error, ratio_interval
 
 
 def run(folder: Path, watts: float = 500.0, elapsed_s: float = 10.0, nodes: int = 2, **about: Any) -> Path:
@@ -98,14 +100,34 @@ def test_what_runs_took_side_by_side(tmp_path: Path) -> None:
     """Energy, time and GPU time per update, token and GPU, and against the first run, from known powers and times."""
     found = compared(run(tmp_path / "a"), run(tmp_path / "b", watts=250.0, elapsed_s=20.0))
 
-    rows = {row["quantity"]: row for row in (*found["quantities"], *found["lengths"])}
+    rows = {row["quantity"]: row for row in found["quantities"]}
     assert rows["elapsed_s_per_update"]["values"] == [12.0, 22.0]
     assert rows["energy_j_per_gpu_and_update"]["values"] == pytest.approx([5200.0, 5200.0])
     assert rows["energy_j_per_valid_token"]["values"] == pytest.approx([20.8, 20.8])
     assert rows["gpu_s_per_million_valid_tokens"]["values"] == pytest.approx([48_000.0, 88_000.0])
     assert rows["elapsed_s_per_update"]["relative_to_first"] == pytest.approx([1.0, 22 / 12])
+    assert rows["elapsed_s_per_update"]["relative_low"] == [None, None], "two updates tell no spread"
     assert rows["reward_elapsed_fraction"]["values"] == pytest.approx([2 / 12, 2 / 22])
     assert rows["tail_fraction"]["values"] == pytest.approx([0.25, 0.25])
+
+
+def test_the_interval_of_a_ratio_holds_the_truth_as_often_as_it_says() -> None:
+    """Energy per token of two runs with correlated noise: about 95 of 100 intervals hold the true 1.1."""
+    rng, held = np.random.default_rng(1), 0
+
+    for _ in range(200):
+        errors, ratios = [], []
+        for truth in (1.0, 1.1):
+            noise = np.convolve(rng.normal(0, 0.03, 102), [0.6, 0.6, 0.5], "valid")
+            tokens = rng.uniform(1e5, 2e5, 100)
+            joules = truth * tokens * np.exp(noise)
+            errors.append(log_error(joules, tokens))
+            ratios.append(joules.sum() / tokens.sum())
+        found = ratio_interval(ratios[1] / ratios[0], *errors)
+        assert found is not None
+        held += found[0] <= 1.1 <= found[1]
+
+    assert 0.90 <= held / 200 <= 0.99
 
 
 def test_the_same_run_twice_is_refused(tmp_path: Path) -> None:
