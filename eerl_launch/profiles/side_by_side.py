@@ -108,7 +108,7 @@ def comparison_tables(comparison: Mapping[str, Any]) -> list[Table]:
         ("", *runs),
         tuple((QUANTITIES[row["quantity"]][0], *_side_by_side(row)) for row in comparison["quantities"]),
         (
-            "In parentheses: against the first run, with the 95 % interval by the spread over updates within the runs; "
+            "In parentheses: against the first run, with the 95 % interval by the spread within the runs; "
             "what differs between any two runs of one kind (seeds, nodes) is on top of it.",
         ),
     )
