@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from eerl_launch.curve import MAX_GAP_S
 from eerl_launch.devices.base import GpuSample
+from eerl_launch.idle_watch import IdleWatch
 from eerl_launch.meter import Meter
 from eerl_launch.meter import Notice as Notice
 from eerl_launch.power_watch import PowerWatch
@@ -147,6 +148,7 @@ class NodeEnergy:
         self.meters = {uuid: Meter(uuid, self.max_gap_s, counter_period_s) for uuid in self.uuids}
         self.powers = {uuid: PowerWatch(uuid, self.max_gap_s) for uuid in self.uuids}
         self._by_gpu = {uuid: [0.0] * _WIDTH for uuid in self.uuids}
+        self.idles = {uuid: IdleWatch() for uuid in self.uuids}
         self._last_t_s = float("-inf")
         self._groups = [_Sums(self.uuids)]
         self._group_of = dict.fromkeys(self.uuids, self._groups[0])
@@ -193,6 +195,7 @@ class NodeEnergy:
             if sample is not None:
                 self._group_of[uuid].take(sample)
                 _count(self._by_gpu[uuid], sample)
+                self.idles[uuid].read(own_t_s, sample.util_pct)
         self._last_t_s = t_s
         for group in self._groups:
             group.close_sample(t_s)
@@ -204,6 +207,8 @@ class NodeEnergy:
             group.forget_before(t_s)
         for meter in self.meters.values():
             meter.curve.forget_before(t_s)
+        for idle in self.idles.values():
+            idle.forget_before(t_s)
 
     def between_j(self, begin_s: float, end_s: float) -> dict[str, float | None]:
         """Joules of every GPU between two instants; None where an edge is not covered."""
@@ -305,6 +310,19 @@ class Allocation:
             for begin_s, end_s in intervals:
                 node.add_statistics(total, begin_s, end_s, uuids)
         return _statistics(total)
+
+    def idle_tail_s(
+        self, intervals: Sequence[tuple[float, float]], uuids: frozenset[str] | None = None
+    ) -> dict[str, float | None]:
+        """Seconds at the ends of the intervals in which each of these GPUs (None: all) had nothing to do."""
+        result: dict[str, float | None] = {}
+        for node in self.nodes.values():
+            for uuid, idle in node.idles.items():
+                if uuids is None or uuid in uuids:
+                    tails = [idle.tail_s(begin_s, end_s) for begin_s, end_s in intervals]
+                    known = [tail_s for tail_s in tails if tail_s is not None]
+                    result[uuid] = sum(known) if len(known) == len(tails) else None
+        return result
 
     def covered(self, t_s: float) -> bool:
         """Whether every GPU that answers has a fresh reading at or after ``t_s``; silent nodes do not answer."""

@@ -32,7 +32,8 @@ reason is not plain. The events, in the order in which a run writes them:
     null), ``begin_s, end_s, elapsed_s, energy_j, energy_error_j`` (how far its edges may be off), ``energy_reason,
     gpu_energy_j, requested_mhz, achieved_mhz, busy_fraction, capped_fraction, exclusive`` (true: part of the
     disjoint partition of its update),
-    ``complete`` (false: its end was never marked).
+    ``complete`` (false: its end was never marked). Generation has ``gpu_idle_tail_s``: seconds at its end
+    in which each GPU had nothing to do any more, by its utilisation.
     A phase that ran several times in an update has several lines; more than 50 are summed up in one, with
     their number in ``intervals`` and ``elapsed_s`` less than ``end_s - begin_s``. ``energy_reason`` beside a
     known energy says why it is of low confidence. Times in an ``exclusive`` partition do not overlap, in the

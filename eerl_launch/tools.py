@@ -16,6 +16,7 @@ import click
 from eerl_launch import __version__
 from eerl_launch.errors import EerlError, OptionError
 from eerl_launch.outlets import OUTLETS
+from eerl_launch.profile_command import profile
 from eerl_launch.replay_command import replay
 
 _FOLDER = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
@@ -95,6 +96,7 @@ def report(
 
 
 eerl.add_command(replay)
+eerl.add_command(profile)
 
 
 @eerl.command()

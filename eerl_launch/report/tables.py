@@ -19,8 +19,8 @@ from eerl_launch.report.rows import NodeRow, PhaseRow, PlanRow, Run, UpdateRow
 from eerl_launch.report.values import number, table, text, whole
 
 
-def read_run(folder: Path) -> Run:
-    """All that ``ledger.jsonl`` in ``folder`` says.
+def read_run(folder: Path, also: Callable[[Event], None] | None = None) -> Run:
+    """All that ``ledger.jsonl`` in ``folder`` says; ``also`` is shown every event that was read, in order.
 
     Raises :class:`LedgerError` when there is no ledger at all or its first line is not one; damage further on
     ends the reading and is kept in ``Run.damage``.
@@ -30,6 +30,8 @@ def read_run(folder: Path) -> Run:
     try:
         for event in read_events(folder):
             reader.take(event)
+            if also is not None:
+                also(event)
     except LedgerError as error:
         if run.lines == 0:
             raise
