@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eerl_launch.report.rows import PhaseRow, Run
-from eerl_launch.report.totals import TOLERANCE, allocation
+from eerl_launch.report.totals import ASYNCHRONOUS, TOLERANCE, allocation
 from eerl_launch.report.values import kwh, ratio
 
-#: Modes in which the pools work at the same time, so that times of phases do not add up to the time of the run.
-ASYNCHRONOUS = ("async_drained", "async_inflight")
 #: Columns of phases whose means are weighted by time.
 _BY_TIME = ("requested_mhz", "achieved_mhz", "busy_fraction", "capped_fraction")
 

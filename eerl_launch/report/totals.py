@@ -10,6 +10,8 @@ from eerl_launch.report.values import known_sum, kwh, number, ratio
 
 #: Sums agree when they differ by no more than this share of the larger one (field case E01).
 TOLERANCE = 1e-3
+#: Modes in which the pools work at the same time, so that times of phases do not add up to the time of the run.
+ASYNCHRONOUS = ("async_drained", "async_inflight")
 
 
 def elapsed_s(run: Run) -> float:
