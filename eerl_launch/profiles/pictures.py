@@ -12,7 +12,7 @@ from eerl_launch.profiles.signatures import UPDATE
 from eerl_launch.profiles.spread import Values
 from eerl_launch.report import units
 from eerl_launch.report.charts import LETTER_PX, Chart, Point, tick_text, ticks, usual_range
-from eerl_launch.report.plots import COLOURED
+from eerl_launch.report.phase_power import COLOURED
 from eerl_launch.report.totals import ASYNCHRONOUS
 
 #: More GPUs than this are drawn by node.
