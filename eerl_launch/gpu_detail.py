@@ -42,9 +42,11 @@ class GpuDetail:
         kept = _kept(lines)
         written = []
         for place, line in enumerate(lines):
-            joules = millijoules(line["gpu_energy_j"]) if place in kept else None
-            written.append({**line, "gpu_energy_j": joules})
-            if joules is None:
+            joules = line["gpu_energy_j"]
+            if place in kept:
+                written.append({**line, "gpu_energy_j": millijoules(joules)})
+            else:
+                written.append({**line, "gpu_energy_j": None, "gpus": len(joules)})
                 self._add(line)
         if len(kept) < len(lines):
             self._unsaid += 1

@@ -39,7 +39,7 @@ reason is not plain. The events, in the order in which a run writes them:
     known energy says why it is of low confidence. Times in an ``exclusive`` partition do not overlap, in the
     asynchronous modes those of one pool do not; a GPU's joules are in one of them at a time. A nested subphase
     has ``exclusive`` false. Clock and load are of the pool's own GPUs. ``gpu_energy_j`` is null where an update
-    has too many GPUs and phases for it (never of generation):
+    has too many GPUs and phases for it (never of generation), ``gpus`` says of how many it would be:
 ``gpu_phases``
     the sums, since the run began, of the phases whose lines have no ``gpu_energy_j``: ``phases, exclusive`` (lists of
     equal length), ``gpu_phase_energy_j`` (by UUID a list in their order); every 100 updates and at the end.

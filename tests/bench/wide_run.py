@@ -49,7 +49,7 @@ def _widened(spec: WideSpec) -> Iterator[Event]:
         elif kind == "phase" and event["phase"] != "generation":
             key = (event["phase"], event["exclusive"])
             sums[key] = sums.get(key, 0.0) + event["energy_j"]
-            event["gpu_energy_j"] = None
+            event |= {"gpu_energy_j": None, "gpus": len(uuids)}
         elif kind in ("phase", "update", "tick", "end"):
             whole_j = event["gpu_energy_j"][_WHOLE]
             by_gpu = {uuid: whole_j * share for uuid, share in zip(uuids, gpus, strict=True)}

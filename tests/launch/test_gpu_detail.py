@@ -72,6 +72,7 @@ def test_a_wide_job_has_sums_by_phase_and_gpu() -> None:
 
     assert [len(update) for update in written] == [4] * (UPDATES_BETWEEN - 1) + [5, 4]
     assert all(line["gpu_energy_j"] is None for update in written for line in update[1:4])
+    assert all(line["gpus"] == len(WIDE) for line in written[0][1:4])
     assert (rest["phases"], rest["exclusive"]) == (
         ["generation/prefill", "reward", "training"],
         [False, True, True],
