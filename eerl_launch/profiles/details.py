@@ -61,7 +61,7 @@ class Details:
     def _phase(self, event: Event) -> None:
         name = text(event.get("phase")) or "unnamed"
         joules = table(event.get("gpu_energy_j"))
-        self.gpus_of[name] = max(self.gpus_of.get(name, 0), len(joules))
+        self.gpus_of[name] = max(self.gpus_of.get(name, 0), whole(event.get("gpus")) or len(joules))
         if name != GENERATION or event.get("exclusive", True) is not True:
             return
         uuids = tuple(joules)
