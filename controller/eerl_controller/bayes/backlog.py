@@ -42,35 +42,36 @@ OLDEST = 8
 class Queue:
     """How far a queue is: work done beyond the batch consumed last, and decode seconds since recent updates began.
 
-    Arrays by belief and setting; ``since`` has the latest update last.
+    Arrays by belief and setting; ``since_s`` by update before, the latest last.
     """
 
     ready_s: Array
-    since_s: list[Array]
+    since_s: Array
 
     @classmethod
     def empty(cls, shape: tuple[int, int]) -> Queue:
         """Nothing is ready, and every batch could have been begun long ago."""
-        return cls(np.zeros(shape), [np.full(shape, 1e9)] * OLDEST)
+        return cls(np.zeros(shape), np.full((OLDEST, *shape), 1e9))
 
     def copy(self) -> Queue:
         """Another one, as far as this."""
-        return Queue(self.ready_s, list(self.since_s))
+        return Queue(self.ready_s, self.since_s)
 
     def spread(self, shape: tuple[int, int]) -> Queue:
         """The mean over the beliefs, for as many others."""
         return Queue(
-            np.full(shape, self.ready_s.mean()), [np.full(shape, item.mean()) for item in self.since_s]
+            np.full(shape, self.ready_s.mean()),
+            np.array([np.full(shape, item.mean()) for item in self.since_s]),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {"ready_s": self.ready_s.tolist(), "since_s": [item.tolist() for item in self.since_s]}
+        return {"ready_s": self.ready_s.tolist(), "since_s": self.since_s.tolist()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Queue:
         """What :meth:`to_dict` wrote."""
-        return cls(np.array(values["ready_s"]), [np.array(item) for item in values["since_s"]])
+        return cls(np.array(values["ready_s"]), np.array(values["since_s"]))
 
     def step(
         self,
@@ -90,7 +91,10 @@ class Queue:
         running = np.maximum(waits, 0.0) * factor + training_s
         decoded = running / factor
         self.ready_s = np.minimum(self.ready_s + decoded - work_s, limit_s)
-        self.since_s = [*(item + decoded for item in self.since_s[1:]), decoded]
+        since_s = np.empty_like(self.since_s)
+        np.add(self.since_s[1:], decoded, out=since_s[:-1])
+        since_s[-1] = decoded
+        self.since_s = since_s
         return np.asarray(running)
 
 
