@@ -1,9 +1,9 @@
 """A training with TRL's AsyncGRPOTrainer that knows nothing of eerl, and a witness of what it generates and consumes.
 
-    async_grpo_script.py OUT [--steps N] [--every N] [--accumulate N] [--server]
+    async_grpo_script.py OUT [--steps N] [--every N] [--accumulate N] [--server URL]
 
-vLLM and the attention kernel need a GPU; a worker and a weight transfer of our own, which the trainer takes as
-arguments, stand for them. With ``--server`` it is TRL's own worker, a process that asks a server of ours for
+With ``vllm_standin`` on its path, since vLLM and the attention kernel need a GPU. A worker and a weight transfer of
+our own, which the trainer takes as arguments, generate; with ``--server`` TRL's own do, which ask that server for
 completions. What the first rank really did is written to OUT.
 """
 
@@ -17,9 +17,7 @@ import queue
 import random
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -102,46 +100,23 @@ class Worker:
 class Transfer:
     """Takes the weights and does nothing with them."""
 
-    def __init__(self, worker: Worker | None) -> None:
+    def __init__(self, worker: Worker) -> None:
         self._worker = worker
 
     def init_weight_transfer(self) -> None:
         pass
 
     def pause(self) -> None:
-        if self._worker is not None:
-            self._worker.hold(True)
+        self._worker.hold(True)
 
     def send_weights(self, iterator: Any) -> None:
         for _ in iterator:
             pass
 
     def resume(self) -> None:
-        if self._worker is not None:
-            self._worker.hold(False)
+        self._worker.hold(False)
 
     def destroy(self) -> None:
-        pass
-
-
-class Completions(BaseHTTPRequestHandler):
-    """Answers as vLLM does, with random tokens."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        time.sleep(0.01)
-        ids = [random.randrange(3, 60) for _ in range(random.randint(3, 20))]
-        choice = {"token_ids": ids, "logprobs": {"token_logprobs": [-1.0] * len(ids)}}
-        body = json.dumps({"choices": [choice]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: Any) -> None:
         pass
 
 
@@ -150,30 +125,6 @@ def reward(completion_ids: list[list[int]], **kwargs: Any) -> list[float]:
     with Path(os.environ["SCORED"]).open("a") as file:
         file.write(json.dumps([len(ids) for ids in completion_ids]) + "\n")
     return [random.random() for _ in completion_ids]
-
-
-def attention(query: Any, key: Any, value: Any, starts_q: Any, starts_k: Any, *_: Any, **options: Any) -> Any:
-    """What the kernel computes, slowly: each segment attends causally to its own path."""
-    parts = []
-    for index in range(len(starts_q) - 1):
-        q = query[starts_q[index] : starts_q[index + 1]].transpose(0, 1)
-        k = key[starts_k[index] : starts_k[index + 1]].transpose(0, 1)
-        v = value[starts_k[index] : starts_k[index + 1]].transpose(0, 1)
-        allowed = torch.ones(q.shape[1], k.shape[1]).tril(k.shape[1] - q.shape[1]).bool()
-        repeat = q.shape[0] // k.shape[0]
-        k, v = k.repeat_interleave(repeat, 0), v.repeat_interleave(repeat, 0)
-        parts.append(torch.nn.functional.scaled_dot_product_attention(q, k, v, allowed).transpose(0, 1))
-    return torch.cat(parts)
-
-
-def without_gpu() -> None:
-    """Things that TRL asks of a GPU, or of vLLM, even when it trains on CPU."""
-    from trl.experimental.async_grpo import async_rollout_worker, packing
-
-    async_rollout_worker.is_vllm_available = lambda *args, **kwargs: True
-
-    torch.cuda.get_device_properties = lambda device=None: SimpleNamespace(name="cpu")
-    packing._flash_attn = lambda: SimpleNamespace(flash_attn_varlen_func=attention)
 
 
 def shared_model(folder: Path, rank: int) -> str:
@@ -232,12 +183,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--accumulate", type=int, default=1)
-    parser.add_argument("--server", action="store_true")
+    parser.add_argument("--server")
     wish = parser.parse_args()
-    without_gpu()
     rank = int(os.environ.get("RANK", "0"))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Completions)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     os.environ["SCORED"] = f"{wish.out}.scored"
     worker = Worker() if rank == 0 and not wish.server else None
     batches: list[list[int]] = []
@@ -257,7 +205,7 @@ def main() -> None:
         token_budget=128,
         num_generations=GROUP,
         max_completion_length=20,
-        vllm_server_base_url=f"http://127.0.0.1:{server.server_port}",
+        vllm_server_base_url=wish.server or "http://nobody",
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,
@@ -273,7 +221,7 @@ def main() -> None:
         args=config,
         train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": "1 2 3"}]}]),
         rollout_worker=worker,
-        weight_transfer=Transfer(worker) if rank == 0 else None,
+        weight_transfer=Transfer(worker) if worker is not None else None,
     )
     trainer.train()
     if torch.distributed.is_initialized():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,15 @@ from eerl_launch.update_tracker import UpdateTracker
 from eerl_launch.updates import Update
 
 SCRIPT = Path(__file__).with_name("async_grpo_script.py")
+STANDIN = Path(__file__).with_name("vllm_standin")
 
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def train(folder: Path, *options: str, processes: int = 1) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The markers of a training, and what the first rank really did."""
-    hooks = adapter_folder.environment({}, adapter_folder.lay(folder, "adapters"), "auto")
+    given = {"PYTHONPATH": str(STANDIN)}
+    hooks = adapter_folder.environment(given, adapter_folder.lay(folder, "adapters"), "auto")
     listener = Listener(folder / "s")
     launcher = [] if processes == 1 else ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
     try:
@@ -123,7 +126,14 @@ def test_two_processes_make_one_sender(tmp_path: Path) -> None:
 
 def test_trls_own_worker(tmp_path: Path) -> None:
     """Its rollouts are made in a process of its own, whose markers are its share of the one trainer's."""
-    markers, seen = train(tmp_path, "--steps", "4", "--server")
+    command = [sys.executable, str(STANDIN / "serve.py"), "serve", "model", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        url = f"http://127.0.0.1:{int(server.stdout.readline())}"
+        try:
+            markers, seen = train(tmp_path, "--steps", "4", "--server", url)
+        finally:
+            server.kill()
 
     scored = [json.loads(line) for line in (tmp_path / "seen.scored").read_text().splitlines()]
     ends = [m for m in markers if m["ev"] == "end" and m["phase"] == "generation"]

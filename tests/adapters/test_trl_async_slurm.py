@@ -1,0 +1,114 @@
+"""TRL's AsyncGRPOTrainer, TRL and script as they are, on a real Slurm cluster: a pool on each of two nodes.
+
+The trainer, its rollout worker and both of its HTTP clients are TRL's own. ``vllm_standin`` stands in for the server
+(vLLM's HTTP interface, random answers), for NCCL and for the attention kernel.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from adapters.environments import trl_python
+from rig.cluster import Cluster
+from slurm.scripts import PYTHON, leftovers, read_run, touched_gpus
+
+HERE = Path(__file__).parent
+SCRIPT = HERE.parents[1] / "slurm_examples" / "trl_async.sbatch"
+UPDATES = 6
+POLICY = "policy: fixed\nfixed: {generation_mhz: 1500, training_mhz: 1200}\n"
+OPTIONS = (
+    *(f"--max_steps={UPDATES}", "--num_generations=4", "--max_completion_length=20", "--token_budget=128"),
+    *("--max_inflight_tasks=8", "--use_cpu", "--bf16=False", "--gradient_checkpointing=False"),
+    *(
+        "--dtype=float32",
+        "--report_to=none",
+        "--save_strategy=no",
+        "--logging_steps=1",
+        "--disable_tqdm=True",
+    ),
+)
+
+pytestmark = [pytest.mark.slurm, pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1500)]
+
+
+def free_port() -> int:
+    """One that the server may take; all nodes of the rig are this machine."""
+    with socket.socket() as any_port:
+        any_port.bind(("127.0.0.1", 0))
+        return int(any_port.getsockname()[1])
+
+
+def make_model(folder: Path) -> None:
+    """A tiny one, which a user would have; its weights are written for their owner only."""
+    code = "import sys, pathlib, async_grpo_script as s; s.make_model(pathlib.Path(sys.argv[1]))"
+    subprocess.run([str(trl_python()), "-c", code, str(folder)], cwd=HERE, check=True, capture_output=True)
+    for path in folder.iterdir():
+        path.chmod(0o644)
+
+
+def test_generation_and_training_on_a_node_each(cluster: Cluster) -> None:
+    """The report has the mode, both pools, and TRL's own counts of what each update made and what it consumed."""
+    tools = cluster.work / "bin"
+    tools.mkdir()
+    (tools / "vllm").write_text(f'#!/bin/sh\nexec {PYTHON} {HERE}/vllm_standin/serve.py "$@"\n')
+    (tools / "vllm").chmod(0o755)
+    make_model(cluster.work / "model")
+    (cluster.work / "fixed.yaml").write_text(POLICY)
+    env = {
+        "EERL_BIN": f"{Path(PYTHON).parent}:{tools}",
+        "EERL_POLICY": str(cluster.work / "fixed.yaml"),
+        "PYTHON": str(trl_python()),
+        "PYTHONPATH": str(HERE / "vllm_standin"),
+        "SERVER_ADDRESS": "127.0.0.1",
+        "SERVER_PORT": str(free_port()),
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    words = [
+        cluster.work / "model",
+        HERE / "async_grpo_plain.py",
+        "--model",
+        cluster.work / "model",
+        *OPTIONS,
+    ]
+    script = SCRIPT.read_text().replace("set -eu\n", f"set -- {' '.join(map(str, words))}\nset -eu\n", 1)
+
+    job = cluster.run(script, "--gpus-per-node=2", timeout_s=600, env=env)
+
+    assert (job.state, job.exit_code) == ("COMPLETED", 0), job.errors
+    run = read_run(cluster, job)
+    (told,) = run.events("run")
+    assert (told["framework"], told["mode"], told["total_updates"]) == ("trl", "async_inflight", UPDATES)
+    assert (run.report["run"]["framework"], run.report["run"]["mode"]) == ("trl", "async_inflight")
+    assert all(check["ok"] for check in run.report["checks"])
+    updates = [event["record"] for event in run.events("update")]
+    # What the loss took, as TRL logs it, and what the reward function was shown, group by group.
+    trained = re.findall(r"'batch/trained_tokens_per_step': '(\d+)'", job.output)
+    assert [record["valid_tokens"] for record in updates] == [int(tokens) for tokens in trained]
+    groups = [[int(n) for n in line.split()] for line in re.findall(r"^scored ([\d ]+)$", job.output, re.M)]
+    scored = list(itertools.accumulate(map(sum, groups)))
+    generated = list(itertools.accumulate(record["generated_tokens"] for record in updates))
+    assert set(generated) <= set(scored), "whole groups, each of them once and in its order"
+    longest = {max(group) for group in groups}
+    assert {record["longest_generated_tokens"] for record in updates} <= longest
+    assert {record["longest_consumed_tokens"] for record in updates} <= set(itertools.chain(*groups))
+    ages = [record["policy_age_max"] for record in updates]
+    assert ages[0] == 0 and max(ages) >= 1
+    for record in updates:
+        assert record["pools"].keys() == {"generation", "training"}
+        assert all(pool["energy_j"] > 0 for pool in record["pools"].values())
+        assert {"generation", "training"} <= record["phases"].keys()
+        assert record["generation_busy_fraction"] > record["training_busy_fraction"]
+    assert run.report["updates"]["generated_tokens"] == generated[-1]
+    for name, mhz in (("n1", 1200), ("n2", 1500)):
+        calls = cluster.node(name).stub.setter_calls()
+        locks = {call.args for call in calls if call.function == "nvmlDeviceSetGpuLockedClocks"}
+        assert locks == {f"min=345 max={mhz}"}
+        assert touched_gpus(cluster, name) == {0, 1}
+    assert not [line for line in job.errors.splitlines() if line.startswith("eerl: trl")]
+    assert leftovers(cluster) == []
