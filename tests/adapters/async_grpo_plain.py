@@ -5,7 +5,10 @@ async_grpo_plain.py --model MODEL --vllm_server_base_url URL [options of AsyncGR
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
@@ -21,8 +24,9 @@ class Wish:
 
 
 def short(completion_ids: list[list[int]], **kwargs: Any) -> list[float]:
-    """Reward: the shorter the better; it prints what it has seen."""
-    print("scored", *map(len, completion_ids), flush=True)
+    """Reward: the shorter the better; it writes down what it has seen."""
+    with Path(os.environ["SCORED"]).open("a") as file:
+        file.write(json.dumps([len(ids) for ids in completion_ids]) + "\n")
     return [-float(len(ids)) for ids in completion_ids]
 
 
@@ -31,6 +35,7 @@ def main() -> None:
     prompts = Dataset.from_list([{"prompt": [{"role": "user", "content": "1 2 3"}]}])
     trainer = AsyncGRPOTrainer(model=wish.model, reward_funcs=short, args=config, train_dataset=prompts)
     trainer.train()
+    trainer.save_state()
 
 
 if __name__ == "__main__":

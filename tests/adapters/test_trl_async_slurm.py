@@ -7,7 +7,7 @@ The trainer, its rollout worker and both of its HTTP clients are TRL's own. ``vl
 from __future__ import annotations
 
 import itertools
-import re
+import json
 import socket
 import subprocess
 from pathlib import Path
@@ -66,14 +66,14 @@ def test_generation_and_training_on_a_node_each(cluster: Cluster) -> None:
         "PYTHONPATH": str(HERE / "vllm_standin"),
         "SERVER_ADDRESS": "127.0.0.1",
         "SERVER_PORT": str(free_port()),
+        "SCORED": str(cluster.work / "scored"),
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
     }
     words = [
         cluster.work / "model",
         HERE / "async_grpo_plain.py",
-        "--model",
-        cluster.work / "model",
+        *("--model", cluster.work / "model", "--output_dir", cluster.work / "out"),
         *OPTIONS,
     ]
     script = SCRIPT.read_text().replace("set -eu\n", f"set -- {' '.join(map(str, words))}\nset -eu\n", 1)
@@ -88,14 +88,16 @@ def test_generation_and_training_on_a_node_each(cluster: Cluster) -> None:
     assert all(check["ok"] for check in run.report["checks"])
     updates = [event["record"] for event in run.events("update")]
     # What the loss took, as TRL logs it, and what the reward function was shown, group by group.
-    trained = re.findall(r"'batch/trained_tokens_per_step': '(\d+)'", job.output)
-    assert [record["valid_tokens"] for record in updates] == [int(tokens) for tokens in trained]
-    groups = [[int(n) for n in line.split()] for line in re.findall(r"^scored ([\d ]+)$", job.output, re.M)]
+    log = json.loads((cluster.work / "out" / "trainer_state.json").read_text())["log_history"]
+    trained = [entry["batch/trained_tokens_per_step"] for entry in log[:UPDATES]]
+    assert [record["valid_tokens"] for record in updates] == trained
+    groups = [json.loads(line) for line in (cluster.work / "scored").read_text().splitlines()]
     scored = list(itertools.accumulate(map(sum, groups)))
-    generated = list(itertools.accumulate(record["generated_tokens"] for record in updates))
+    generated = list(itertools.accumulate(record["generated_tokens"] or 0 for record in updates))
     assert set(generated) <= set(scored), "whole groups, each of them once and in its order"
     longest = {max(group) for group in groups}
-    assert {record["longest_generated_tokens"] for record in updates} <= longest
+    # None where no group came between two pauses: the trainer had enough of them.
+    assert {record["longest_generated_tokens"] for record in updates} <= {*longest, None}
     assert {record["longest_consumed_tokens"] for record in updates} <= set(itertools.chain(*groups))
     ages = [record["policy_age_max"] for record in updates]
     assert ages[0] == 0 and max(ages) >= 1
