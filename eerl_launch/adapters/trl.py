@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from .. import mark
-from . import gpus
+from . import gpus, speaker
 from .base import Adapter
 from .lengths import Gathers, Lengths
 from .running import from_a_signal
@@ -40,6 +40,7 @@ def grpo(module: ModuleType) -> None:
     """Set the hooks on ``GRPOTrainer``, and so on what is made of it."""
     trainer = module.GRPOTrainer
     adapter.hook(trainer, "__init__", made, costs="the ends of updates")
+    adapter.hook(trainer, "_inner_training_loop", training_loop, costs="one of two trainers in two threads")
     adapter.hook(trainer, "_generate", generation, costs="generation and generated tokens")
     adapter.hook(trainer, "_generate_and_score_completions", scoring, costs="valid tokens")
     adapter.hook(trainer, "_prepare_inputs", inputs_prepared, costs="training")
@@ -142,6 +143,15 @@ def listen(trainer: Any, **events: Callable[[], None]) -> None:
         "EerlCallback", (TrainerCallback,), {name: method(name, tell) for name, tell in events.items()}
     )
     trainer.add_callback(kind())
+
+
+def training_loop(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
+    """A training in this thread, of which there may be several in others."""
+    speaker.threads.begins()
+    try:
+        yield
+    finally:
+        speaker.threads.ends()
 
 
 def train_begins(trainer: Any) -> None:

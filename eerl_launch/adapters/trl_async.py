@@ -23,9 +23,10 @@ from types import ModuleType
 from typing import Any
 
 from .. import mark
-from . import gpus
+from . import gpus, speaker
 from .base import Adapter
 from .generated import Generated
+from .running import Hook
 from .trl import Watching, listen, model_name
 
 adapter = Adapter("trl")
@@ -118,11 +119,9 @@ def _step(trainer: Any) -> Step | None:
 def made(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
     """A trainer and its worker exist: listen to the one, and watch what passes through the other's queue."""
     yield
-    step = _step(trainer)
-    if step is None:
+    if _step(trainer) is None:
         return
-    _current[:] = [weakref.ref(trainer)]
-    listen(trainer, on_optimizer_step=lambda: step.end(trainer))
+    listen(trainer, on_optimizer_step=lambda: optimizer_step_ends(trainer))
     worker = trainer.rollout_worker
     adapter.hook(worker.rollout_buffer, "get", taken, costs="policy age")
     if type(worker).__module__.startswith("trl."):
@@ -130,22 +129,26 @@ def made(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
     if not isinstance(worker.rollout_buffer, queue.Queue):
         adapter.say("a rollout worker of your own in another process; generated tokens are unknown")
         return
-    adapter.hook(worker.rollout_buffer, "put", put, costs="generated tokens")
+    adapter.hook(worker.rollout_buffer, "put", puts_for(trainer), costs="generated tokens")
     adapter.hook(worker, "start", worker_starts, costs="generation")
     adapter.hook(worker, "stop", worker_stops, costs="the end of generation")
 
 
 def training_loop(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
     """Say what kind of run this is before its first weights go out, and on which GPUs it trains."""
-    adapter.follow(trainer)
-    gpus.tell("training")
-    if _step(trainer) is None:
-        return
-    steps, every = trainer.args.max_steps, trainer.args.weight_sync_steps
-    updates = steps // every if steps > 0 else None
-    about = {"framework_version": adapter.version, "model": model_name(trainer)}
-    mark.run("trl", "async_inflight", updates, **about)
-    yield
+    speaker.threads.begins()
+    try:
+        adapter.follow(trainer)
+        gpus.tell("training")
+        if _step(trainer) is not None:
+            _current[:] = [weakref.ref(trainer)]
+            steps, every = trainer.args.max_steps, trainer.args.weight_sync_steps
+            updates = steps // every if steps > 0 else None
+            about = {"framework_version": adapter.version, "model": model_name(trainer)}
+            mark.run("trl", "async_inflight", updates, **about)
+        yield
+    finally:
+        speaker.threads.ends()
 
 
 def training_step(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
@@ -164,6 +167,13 @@ def training_step(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
             else:
                 step.age = max(step.age, trainer.model_version - version)
     yield
+
+
+def optimizer_step_ends(trainer: Any) -> None:
+    """Training on what was collated for it is over."""
+    step = _step(trainer)
+    if step is not None:
+        step.end(trainer)
 
 
 def loss(trainer: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Watching:
@@ -196,6 +206,8 @@ def checkpoint(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
 
 def taken(*args: Any, **kwargs: Any) -> Watching:
     """The trainer takes a sample from the queue."""
+    if not adapter.speaks():
+        return
     sample = yield
     _versions[id(sample.completion_mask)] = (sample.completion_mask, int(sample.model_version))
     while len(_versions) > _MAX_SAMPLES:
@@ -204,7 +216,7 @@ def taken(*args: Any, **kwargs: Any) -> Watching:
 
 def collated(collator: Any, examples: Any, *args: Any, **kwargs: Any) -> Watching:
     """A micro-batch is made; it is trained on later, in the same order."""
-    trainer = _current[0]() if _current else None
+    trainer = _current[0]() if _current and adapter.speaks() else None
     step = _steps.get(trainer) if trainer is not None else None
     if step is None:
         return
@@ -241,17 +253,25 @@ def group_scored(*args: Any, **kwargs: Any) -> Watching:
 
 def worker_starts(*args: Any, **kwargs: Any) -> Watching:
     """A worker of the user's own begins."""
-    _generated.begin()
-    yield
+    if adapter.speaks():
+        _generated.begin()
+        yield
 
 
 def worker_stops(*args: Any, **kwargs: Any) -> Watching:
     """It ends."""
     yield
-    _generated.tell(over=True)
+    if adapter.speaks():
+        _generated.tell(over=True)
 
 
-def put(sample: Any, *args: Any, **kwargs: Any) -> Watching:
-    """It hands over a sample."""
-    yield
-    _generated.add([_trained(sample)], at_once=False)
+def puts_for(trainer: Any) -> Hook:
+    """The hook on a worker of the user's own, which runs in threads of its own, that hands over samples."""
+    owner = weakref.ref(trainer)
+
+    def put(sample: Any, *args: Any, **kwargs: Any) -> Watching:
+        yield
+        if _current and _current[0]() is owner():
+            _generated.add([_trained(sample)], at_once=False)
+
+    return put
