@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from adapters.environments import uv
 from launch.field_run import Done, Field, private_folders
 
 STANDIN = Path(__file__).with_name("standin")
@@ -54,6 +55,17 @@ def test_a_plain_script(field: Field) -> None:
     assert {"generation", "reward", "training"} <= set(done.events("update")[0]["record"]["phases"])
     assert done.events("start")[0]["adapter"] == "auto"
     assert not [line for line in done.ours if "adapter" in line]
+
+
+def test_uv_run(field: Field) -> None:
+    """``uv run`` before the script, in an environment that it makes for this one run, takes nothing away."""
+    field.environment |= {"UV_OFFLINE": "1", "UV_CACHE_DIR": str(field.folder / "uv")}
+    here = ["--no-project", "--isolated", "--python", sys.executable]
+
+    done = field.run([str(uv()), "run", *here, "python", script(field)])
+
+    assert done.code == 0, done.errors
+    assert labels(done) == [0, 1, 2] and valid(done) == [15] * 3
 
 
 def test_switched_off(field: Field) -> None:

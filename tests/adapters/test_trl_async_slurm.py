@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 from adapters.environments import trl_python
-from rig.cluster import Cluster
+from rig.cluster import Cluster, free_ports
 from slurm.scripts import PYTHON, leftovers, read_run, touched_gpus
 
 HERE = Path(__file__).parent
@@ -34,13 +33,6 @@ OPTIONS = (
 )
 
 pytestmark = [pytest.mark.slurm, pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1500)]
-
-
-def free_port() -> int:
-    """One that the server may take; all nodes of the rig are this machine."""
-    with socket.socket() as any_port:
-        any_port.bind(("127.0.0.1", 0))
-        return int(any_port.getsockname()[1])
 
 
 def make_model(folder: Path) -> None:
@@ -65,7 +57,7 @@ def test_generation_and_training_on_a_node_each(cluster: Cluster) -> None:
         "PYTHON": str(trl_python()),
         "PYTHONPATH": str(HERE / "vllm_standin"),
         "SERVER_ADDRESS": "127.0.0.1",
-        "SERVER_PORT": str(free_port()),
+        "SERVER_PORT": str(free_ports(1)[0]),
         "SCORED": str(cluster.work / "scored"),
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
