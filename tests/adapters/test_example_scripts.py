@@ -48,7 +48,7 @@ def calls(script: str, tmp_path: Path, *words: str, **env: str) -> list[dict[str
     """Run a batch script as sbatch does; what it called, in order of time but for what runs beside."""
     tools = tmp_path / "bin"
     tools.mkdir(exist_ok=True)
-    for name in ("eerl-run", "srun", "scontrol", "ray", "python3", "vllm"):
+    for name in ("eerl-run", "srun", "scontrol", "ray", "python3", "vllm", "accelerate"):
         (tools / name).write_text(STUB)
         (tools / name).chmod(0o755)
     (tmp_path / "slurm_script").write_text(script)
@@ -173,8 +173,8 @@ def test_an_asynchronous_trl_script_gets_the_servers_address(tmp_path: Path) -> 
     assert steps(plain) == [server]
     url = ["--vllm_server_base_url", "http://n2:8000"]
     for called in (seen, plain):
-        (trainer,) = [call["words"] for call in called if call["name"] == "python3"]
-        assert trainer == ["train.py", "--max_steps=5", *url]
+        (trainer,) = [call["words"] for call in called if call["name"] == "accelerate"]
+        assert trainer == ["launch", "train.py", "--max_steps=5", *url]
     policy = load_policy(tmp_path / "eerl-policy-7.yaml")
     assert (policy.pools.generation, policy.pools.training) == (("n2:*",), ("n1:*",))
     assert policy.max_throughput_loss == 0.01

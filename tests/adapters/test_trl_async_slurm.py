@@ -1,7 +1,7 @@
 """TRL's AsyncGRPOTrainer, TRL and script as they are, on a real Slurm cluster: a pool on each of two nodes.
 
-The trainer, its rollout worker and both of its HTTP clients are TRL's own. ``vllm_standin`` stands in for the server
-(vLLM's HTTP interface, random answers), for NCCL and for the attention kernel.
+Two ranks train. The trainer, its rollout worker and both of its HTTP clients are TRL's own. ``vllm_standin`` stands
+in for the server (vLLM's HTTP interface, random answers), for NCCL and for the attention kernel.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def test_generation_and_training_on_a_node_each(cluster: Cluster) -> None:
     env = {
         "EERL_BIN": f"{Path(PYTHON).parent}:{tools}",
         "EERL_POLICY": str(cluster.work / "fixed.yaml"),
-        "PYTHON": str(trl_python()),
+        "LAUNCH": f"{trl_python()} -m torch.distributed.run --nproc-per-node=2",
         "PYTHONPATH": str(HERE / "vllm_standin"),
         "SERVER_ADDRESS": "127.0.0.1",
         "SERVER_PORT": str(free_ports(1)[0]),
