@@ -7,6 +7,7 @@ and the noise scale of every series is learnt from its own surprises.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,6 +43,8 @@ class FilterBank:
         self._readings = np.zeros(len(scales))
         self._log_weights = np.zeros(filters)
         self._learning = True
+        #: Log probability of all readings so far, but for a constant by reading.
+        self.evidence = 0.0
 
     def know_scales(self, scales: Array, readings: int) -> None:
         """Take these noise scales, learnt from so many readings, as known until :meth:`free_scales`."""
@@ -89,11 +92,14 @@ class FilterBank:
         # An outlier is noise: only that much of the variance grows, so that a surprise about what was never seen
         # before is still believed.
         gain = carried / (variance + self.scales[:, series] ** 2 * (1.0 / weight - 1.0))[:, None]
-        surprise = float(self.weights @ (error / np.sqrt(variance)))
+        weights = self.weights
+        surprise = float(weights @ (error / np.sqrt(variance)))
         self.mean += gain * error[:, None]
         self.covariance -= gain[:, :, None] * carried[:, None, :]
         density = -0.5 * np.log(variance) - 0.5 * (TAIL_DF + 1.0) * np.log1p(squared / TAIL_DF)
-        self._log_weights = EVIDENCE_MEMORY * self._log_weights + density - density.max()
+        most = float(density.max())
+        self.evidence += most + math.log(float(weights @ np.exp(density - most)))
+        self._log_weights = EVIDENCE_MEMORY * self._log_weights + density - most
         if self._learning:
             self._learn_scale(series, squared, variance)
         return surprise

@@ -43,6 +43,7 @@ from eerl_controller.bayes.pace_priors import (
     Layout,
     Work,
 )
+from eerl_controller.bayes.pace_work import WorkDone
 from eerl_controller.bayes.sides import GENERATION, REST, TRAINING, Lowered, Three
 from eerl_controller.bayes.warm import extract, insert
 from eerl_controller.records import ExecutionMode
@@ -54,8 +55,8 @@ class Paces:
     """What is believed about seconds."""
 
     def __init__(self, mode: ExecutionMode) -> None:
-        self.work: tuple[Work, Work] = (GENERATION_WORK[mode], TRAINING_WORK)
-        self._centres: dict[str, float] = {}
+        self.work: tuple[Work, Work] = (GENERATION_WORK[mode], TRAINING_WORK[0])
+        self._done = WorkDone()
         self._bank: FilterBank | None = None
         #: What the first readings were, in order, until they have been weighed by a noise that is known.
         self._events: list[list[Any]] | None = []
@@ -130,14 +131,15 @@ class Paces:
         """Start from typical seconds of the governor for this work; what was lost before stays lost."""
         before = self.bank.pooled() if self._bank is not None else None
         self._events, self._readings = [], 0
-        self._restart(seconds, {name: math.log1p(value) for name, value in counts.items()})
+        self._done.begin(counts)
+        self._restart(seconds)
         if before is not None:
             mean, covariance = before
             self._spent = (float(mean[Layout.lost]), float(covariance[Layout.lost, Layout.lost]))
             self.bank.spend(Layout.lost, *self._spent)
 
-    def _restart(self, seconds: Sequence[float], centres: Mapping[str, float]) -> None:
-        self._start, self._centres = list(seconds), dict(centres)
+    def _restart(self, seconds: Sequence[float]) -> None:
+        self._start = list(seconds)
         mean, variance = np.zeros(Layout.size), np.zeros(Layout.size)
         covariance = np.zeros((Layout.size, Layout.size))
         for part in (GENERATION, TRAINING, REST):
@@ -193,12 +195,8 @@ class Paces:
 
     def work_log(self, part: int, counts: Mapping[str, float]) -> float:
         """Expected log of a side's time for this work, relative to the work at the beginning."""
-        mean, found = self.bank.pooled_mean(), 0.0
-        for i, (name, _, _) in enumerate(self.work[part]):
-            if name in counts and name in self._centres:
-                slope = float(mean[Layout.work[part].start + i])
-                found += slope * (math.log1p(counts[name]) - self._centres[name])
-        return found
+        deviations, _ = self._done.deviations(self.work[part], counts)
+        return float(self.bank.pooled_mean()[Layout.work[part]] @ deviations)
 
     def excess(self, seconds: Three, counts: Mapping[str, float], setting: Lowered) -> float:
         """How many times as long as expected of its work the slower of both sides took."""
@@ -213,10 +211,9 @@ class Paces:
         """Rows of a reading for every filter, and its own noise variance."""
         row = self.response_row(part, setting)
         row[Layout.level[part]] = 1.0
+        unsure = 0.0
         if part != REST:
-            for i, (name, _, _) in enumerate(self.work[part]):
-                if name in counts and name in self._centres:
-                    row[Layout.work[part].start + i] = math.log1p(counts[name]) - self._centres[name]
+            row[Layout.work[part]], unsure = self._done.deviations(self.work[part], counts)
         rows = np.repeat(row[None, :], len(self._common), axis=0)
         scale = self._known.scales[:, part]
         own = 1.0 - self._common - self._batch if part != REST else np.ones_like(self._common)
@@ -224,7 +221,7 @@ class Paces:
             rows[:, Layout.common] = scale * np.sqrt(self._common)
             rows[:, Layout.batch] = scale * np.sqrt(self._batch)
         rows[:, Layout.own[part]] = scale * np.sqrt(own * (1.0 - WHITE))
-        return rows, scale**2 * own * WHITE
+        return rows, scale**2 * own * WHITE + unsure**2
 
     def advance(self, updates: int = 1) -> None:
         """Let time pass."""
@@ -240,6 +237,7 @@ class Paces:
     def read(self, seconds: Three, counts: Mapping[str, float], setting: Lowered) -> Three:
         """Learn from an update; returns the surprises by part in standard deviations."""
         self._log("read", list(seconds), dict(counts), setting)
+        self._done.notice(counts)
         found = self._read(seconds, counts, setting)
         self._readings += 1
         if self._readings in REWEIGHED:
@@ -295,13 +293,31 @@ class Paces:
             self._events.append(list(event))
 
     def _reweigh(self) -> None:
-        """Go through all readings again with the noise that they have shown."""
-        events, scales = self._events or [], self.bank.weights @ self.bank.scales
+        """Go through all readings again with the noise that they have shown, under what explains them best."""
+        events, scales = self._events or [], self._known.weights @ self._known.scales
         self._events = None
-        self._restart(self._start, self._centres)
+        self._done.know(event[2] for event in events if event[0] == "read")
+        supposed, found = self.work, []
+        for training in TRAINING_WORK:
+            self.work = (supposed[0], training)
+            if training != supposed[1]:
+                self._replay(events)
+                found_scales = self._known.weights @ self._known.scales
+            else:
+                found_scales = scales
+            self._replay(events, found_scales)
+            found.append((self._known.evidence, self.work, self._bank, self._paired))
+        _, self.work, self._bank, self._paired = max(found, key=lambda item: item[0])
+        self.bank.free_scales()
+        self._events = events if self._readings < REWEIGHED[-1] else None
+
+    def _replay(self, events: Sequence[Sequence[Any]], scales: Array | None = None) -> None:
+        """Start again and go through what happened; ``scales``: the noise, if it is known."""
+        self._restart(self._start)
         self._paired = False
         self.bank.spend(Layout.lost, *self._spent)
-        self.bank.know_scales(scales, self._readings)
+        if scales is not None:
+            self.bank.know_scales(scales, self._readings)
         steps: dict[str, Callable[..., Any]] = {
             "read": self._read,
             "insist": self._insist,
@@ -311,8 +327,6 @@ class Paces:
         }
         for name, *values in events:
             steps[name](*values)
-        self.bank.free_scales()
-        self._events = events if self._readings < REWEIGHED[-1] else None
 
     def after_blocks(self, gradient: Array, blocks: Sequence[tuple[Lowered, int]]) -> float:
         """Standard deviation that ``gradient @ state`` would have after blocks under these settings.
@@ -346,9 +360,10 @@ class Paces:
         if events is not None:
             events = [[_plain(item) for item in event] for event in events]
         return {
-            "centres": self._centres,
+            "done": self._done.to_dict(),
             "start": self._start,
             "readings": self._readings,
+            "follows": TRAINING_WORK.index(self.work[1]),
             "paired": self._paired,
             "spent": list(self._spent),
             "prior": self.prior,
@@ -359,8 +374,10 @@ class Paces:
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
         self.prior = values["prior"]
+        self.work = (self.work[0], TRAINING_WORK[values["follows"]])
+        self._done.load(values["done"])
         if values["bank"] is not None:
-            self._restart(values["start"], values["centres"])
+            self._restart(values["start"])
             self.bank.load(values["bank"])
         self._readings, self._paired = values["readings"], values["paired"]
         self._spent = (values["spent"][0], values["spent"][1])

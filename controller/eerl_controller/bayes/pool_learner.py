@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from eerl_controller.bayes.alarm import SLOW_SD, Alarm
-from eerl_controller.bayes.backlog import OLDEST
+from eerl_controller.bayes.consumed import Consumed
 from eerl_controller.bayes.paces import Paces
 from eerl_controller.bayes.recent import Latest, Recent
 from eerl_controller.bayes.sides import (
@@ -24,7 +24,6 @@ from eerl_controller.bayes.sides import (
     lowered,
     own_seconds,
     sides_of,
-    work_of,
 )
 from eerl_controller.bayes.warm import Told, Verdict
 from eerl_controller.bayes.watts import Watts
@@ -37,8 +36,6 @@ from eerl_controller.work import Unusable, phase_totals, visitors
 
 #: A change of this size (a log) is what an alarm makes possible: the loss that a lock must not keep.
 JUMP_SD = 0.03
-#: An update that generates more than this many times as much as another does not generate a batch like it.
-ONE_BATCH = 1.6
 #: A side that took longer than this many times what its work explains waited for something that no clock moves.
 LONGEST = 2.0
 
@@ -74,8 +71,7 @@ class PoolLearner:
         self.past_s = 0.0
         #: Updates that the run has taken, lost ones included.
         self.seen = 0
-        #: Tokens that the latest updates generated, by update.
-        self._generated: dict[int, float] = {}
+        self._consumed = Consumed(mode)
         #: How deep either clock has been while it could be learnt from, as a log below the governor's.
         self.reach = [0.0, 0.0]
         #: How deep an earlier run went (``warm``).
@@ -193,25 +189,21 @@ class PoolLearner:
     def _look(self, evidence: Evidence) -> Look | None:
         """What the update showed; None when its sides are not known."""
         observation, record = evidence.observation, evidence.record
-        generated = observation.counts.get("generated") if observation is not None else None
-        if generated is not None:
-            self._generated = {**self._generated, int(record.update): generated}
-            self._generated = {n: self._generated[n] for n in sorted(self._generated)[-OLDEST - 1 :]}
-        if observation is None:
-            return None
-        sides = sides_of(observation, record, self._mode, (self._gaps_s[0], self._gaps_s[1]))
-        if sides is None:
+        sides = None
+        if observation is not None:
+            sides = sides_of(observation, record, self._mode, (self._gaps_s[0], self._gaps_s[1]))
+        counts = dict(observation.counts) if observation is not None else {}
+        self._consumed.generated(record.update, counts.get("generated"), sides)
+        if observation is None or sides is None:
             return None
         own = own_seconds(observation)
         if own is not None and not sides.visited:
             self._gaps_s = [max(sides.seconds[axis] - own[axis], 0.0) for axis in (0, 1)]
-        # What is as old as the oldest consumed request was generated as many updates ago.
         age = float(record.policy_age_max or 0.0)
-        consumed = self._generated.get(int(record.update) - max(round(min(age, OLDEST)), 1))
-        if consumed is not None and generated and not 1.0 / ONE_BATCH <= consumed / generated <= ONE_BATCH:
-            # It was not one batch: a queue that fills generates several in an update.
-            consumed = None
-        return Look(sides, work_of(observation, consumed), age)
+        consumed = self._consumed.by(record.update, age, counts.get("valid"))
+        if consumed is not None:
+            counts["consumed"] = consumed
+        return Look(sides, counts, age)
 
     def refresh(self) -> None:
         """Work out what is expected of the next updates, and what was lost in the latest, by today's belief."""
@@ -313,7 +305,7 @@ class PoolLearner:
             "recent": self.recent.to_dict(),
             "past_s": self.past_s,
             "seen": self.seen,
-            "generated": [[update, tokens] for update, tokens in self._generated.items()],
+            "consumed": self._consumed.to_list(),
             "reach": list(self.reach),
             "alarm": self._alarm.to_list(),
             "gaps_s": list(self._gaps_s),
@@ -331,7 +323,7 @@ class PoolLearner:
         self.watts.load(values["watts"])
         self.recent.load(values["recent"])
         self.past_s, self.seen = values["past_s"], values["seen"]
-        self._generated = dict(values["generated"])
+        self._consumed.load(values["consumed"])
         self.reach = list(values["reach"])
         self._alarm.load(values["alarm"])
         self._gaps_s = list(values["gaps_s"])

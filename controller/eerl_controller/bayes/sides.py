@@ -176,10 +176,3 @@ def _joules(observation: Observation, record: UpdateRecord, sides: Two) -> tuple
         return two, None, None
     return two, (busy_j[0], busy_j[1]), (other_j[0], other_j[1])
 
-
-def work_of(observation: Observation, generated: float | None) -> dict[str, float]:
-    """Token counts that either side's time follows; ``generated`` is what the consumed batch had, when known."""
-    counts = dict(observation.counts)
-    if generated is not None:
-        counts["consumed"] = generated
-    return counts
