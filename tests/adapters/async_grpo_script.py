@@ -1,10 +1,11 @@
 """A training with TRL's AsyncGRPOTrainer that knows nothing of eerl, and a witness of what it generates and consumes.
 
-    async_grpo_script.py OUT [--steps N] [--every N] [--accumulate N] [--server URL]
+    async_grpo_script.py OUT [--steps N] [--every N] [--accumulate N] [--server URL] [--beside]
 
 With ``vllm_standin`` on its path, since vLLM and the attention kernel need a GPU. A worker and a weight transfer of
 our own, which the trainer takes as arguments, generate; with ``--server`` TRL's own do, which ask that server for
-completions. What the first rank really did is written to OUT.
+completions. With ``--beside`` a second trainer trains in a thread meanwhile. What the first trainer's first rank
+really did is written to OUT.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def reward(completion_ids: list[list[int]], **kwargs: Any) -> list[float]:
 
 def shared_model(folder: Path, rank: int) -> str:
     """The first rank makes it, the others wait until it is whole."""
-    if rank == 0:
+    if rank == 0 and not folder.exists():
         make_model(folder.with_suffix(".making"))
         folder.with_suffix(".making").rename(folder)
     while not folder.exists():
@@ -177,26 +178,8 @@ class Witness(AsyncGRPOTrainer):
         self.syncs.append((begin, time.time()))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--accumulate", type=int, default=1)
-    parser.add_argument("--server")
-    wish = parser.parse_args()
-    rank = int(os.environ.get("RANK", "0"))
-    os.environ["SCORED"] = f"{wish.out}.scored"
-    worker = Worker() if rank == 0 and not wish.server else None
-    batches: list[list[int]] = []
-    collate = async_grpo_trainer.DataCollatorForRollout.torch_call
-
-    def seen_collate(collator: Any, examples: Any) -> Any:
-        (rows,) = examples
-        batches.append([int(sample["completion_mask"].sum()) for row in rows for sample in row.samples])
-        return collate(collator, examples)
-
-    async_grpo_trainer.DataCollatorForRollout.torch_call = seen_collate
+def build(wish: argparse.Namespace, rank: int, worker: Worker | None) -> Witness:
+    """A trainer; all are alike."""
     config = AsyncGRPOConfig(
         output_dir=str(wish.out.parent / "out"),
         max_steps=wish.steps,
@@ -215,7 +198,7 @@ def main() -> None:
         logging_steps=1,
         disable_tqdm=True,
     )
-    trainer = Witness(
+    return Witness(
         model=shared_model(wish.out.parent / "model", rank),
         reward_funcs=reward,
         args=config,
@@ -223,7 +206,48 @@ def main() -> None:
         rollout_worker=worker,
         weight_transfer=Transfer(worker) if worker is not None else None,
     )
+
+
+def trains_beside(first: Witness, second: Witness) -> None:
+    """The second trains once the first does."""
+    while not first.micro:
+        time.sleep(0.01)
+    second.train()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--server")
+    parser.add_argument("--beside", action="store_true")
+    wish = parser.parse_args()
+    rank = int(os.environ.get("RANK", "0"))
+    os.environ["SCORED"] = f"{wish.out}.scored"
+    worker = Worker() if rank == 0 and not wish.server else None
+    batches: list[list[int]] = []
+    collate = async_grpo_trainer.DataCollatorForRollout.torch_call
+
+    def seen_collate(collator: Any, examples: Any) -> Any:
+        (rows,) = examples
+        if threading.current_thread() is threading.main_thread():
+            batches.append([int(sample["completion_mask"].sum()) for row in rows for sample in row.samples])
+        return collate(collator, examples)
+
+    async_grpo_trainer.DataCollatorForRollout.torch_call = seen_collate
+    trainer = build(wish, rank, worker)
+    second = (
+        threading.Thread(target=trains_beside, args=(trainer, build(wish, rank, Worker())))
+        if wish.beside
+        else None
+    )
+    if second is not None:
+        second.start()
     trainer.train()
+    if second is not None:
+        second.join()
     if torch.distributed.is_initialized():
         # A rank that ends with its group's threads at work may be aborted by them.
         torch.distributed.destroy_process_group()

@@ -60,6 +60,18 @@ def updates(markers: list[dict[str, Any]]) -> list[Update]:
     return found
 
 
+def ages(seen: dict[str, Any]) -> list[int]:
+    """How old the oldest sample of each batch was.
+
+    The queue is first in, first out: the versions of the samples that were put are those of the batches, in order.
+    """
+    versions = iter(version for _, version, _ in seen["put"])
+    return [
+        max(version_now - next(versions) for _ in batch)
+        for batch, (_, version_now) in zip(seen["batches"], seen["micro"], strict=False)
+    ]
+
+
 def test_consumed_and_generated_are_exact(tmp_path: Path) -> None:
     """Valid tokens, longest response and age of each step are the loss's; generated tokens those handed over."""
     markers, seen = train(tmp_path, "--steps", "6")
@@ -70,26 +82,28 @@ def test_consumed_and_generated_are_exact(tmp_path: Path) -> None:
     assert [m["update"] for m in told] == list(range(6))
     assert [m["valid_tokens"] for m in told] == [tokens for tokens, _ in seen["micro"]]
     assert [m["longest_consumed_tokens"] for m in told] == [max(batch) for batch in seen["batches"][:6]]
-    # The queue is first in, first out: the versions of the samples that were put are those of the batches, in order.
-    versions = iter(version for _, version, _ in seen["put"])
-    ages = [
-        max(version_now - next(versions) for _ in batch)
-        for batch, (_, version_now) in zip(seen["batches"], seen["micro"], strict=False)
-    ]
-    assert [m["policy_age"] for m in told] == ages
-    assert max(ages) >= 1
+    assert [m["policy_age"] for m in told] == ages(seen)
+    assert max(ages(seen)) >= 1
     ends = [m for m in markers if m["ev"] == "end" and m["phase"] == "generation"]
     assert sum(m["generated_tokens"] for m in ends) == sum(tokens for tokens, _, _ in seen["put"])
     assert not [m for m in markers if m["ev"] == "note"]
 
 
 def test_updates_are_between_pauses(tmp_path: Path) -> None:
-    """A session counts to each update what was generated between its pauses, and what was trained on in it."""
-    markers, seen = train(tmp_path, "--steps", "6")
+    """A session counts to each update what was generated between its pauses, and what was trained on in it.
+
+    Another trainer in a thread of the same process, meanwhile, is nobody's and told once.
+    """
+    markers, seen = train(tmp_path, "--steps", "6", "--beside")
 
     found = updates(markers)
 
+    (note,) = [m["text"] for m in markers if m["ev"] == "note"]
+    assert "a second trainer of this job" in note
+    assert len([m for m in markers if m["ev"] == "run"]) == 1
     assert len(found) == 6
+    assert [u.longest_consumed() for u in found] == [max(batch) for batch in seen["batches"][:6]]
+    assert [u.numbers["policy_age"] for u in found] == ages(seen)
     assert [u.tokens("valid_tokens", "training") for u in found] == [tokens for tokens, _ in seen["micro"]]
     begins = [begin for begin, _ in seen["syncs"]]
     for number, update in enumerate(found):
