@@ -20,7 +20,6 @@ ours could hang a trainer. Valid training tokens are counted once per rollout, h
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Generator
 from types import ModuleType
 from typing import Any
 
@@ -28,11 +27,9 @@ from .. import mark
 from . import gpus, speaker
 from .base import Adapter
 from .lengths import Gathers, Lengths
-from .running import from_a_signal
+from .trl_trainer import Watching, listen, micro_steps, mode, model_name
 
 adapter = Adapter("trl")
-
-Watching = Generator[None, Any, None]
 
 
 @adapter.on("trl.trainer.grpo_trainer")
@@ -99,17 +96,6 @@ def _cycle(trainer: Any) -> Cycle | None:
     return _cycles.setdefault(trainer, Cycle())
 
 
-def micro_steps(trainer: Any) -> int:
-    """Micro-steps that one rollout feeds."""
-    return int(trainer.args.steps_per_generation * trainer.num_iterations)
-
-
-def mode(trainer: Any) -> str:
-    """A vLLM server has GPUs of its own; everything else takes turns on the trainer's."""
-    server = getattr(trainer.args, "use_vllm", False) and trainer.args.vllm_mode == "server"
-    return "disaggregated_sync" if server else "colocated_sync"
-
-
 # -- hooks --------------------------------------------------------------------------------------------------
 
 
@@ -118,31 +104,11 @@ def made(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
     yield
     listen(
         trainer,
+        adapter.say,
         on_train_begin=lambda: train_begins(trainer),
         on_step_end=lambda: optimizer_step_ends(trainer),
         on_train_end=lambda: train_ends(trainer),
     )
-
-
-def listen(trainer: Any, **events: Callable[[], None]) -> None:
-    """Have these called at the trainer's callback events; nothing they raise reaches it."""
-    from transformers import TrainerCallback  # TRL has imported it
-
-    def method(name: str, tell: Callable[[], None]) -> Callable[..., None]:
-        def told(callback: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            try:
-                tell()
-            except Exception as error:
-                if from_a_signal(error):
-                    raise
-                adapter.say(f"eerl's {name} failed ({error!r}); markers may be missing")
-
-        return told
-
-    kind = type(
-        "EerlCallback", (TrainerCallback,), {name: method(name, tell) for name, tell in events.items()}
-    )
-    trainer.add_callback(kind())
 
 
 def training_loop(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
@@ -166,12 +132,6 @@ def train_begins(trainer: Any) -> None:
     steps = trainer.state.max_steps * trainer.args.gradient_accumulation_steps
     about = {"framework_version": adapter.version, "model": model_name(trainer)}
     mark.run("trl", mode(trainer), steps // micro_steps(trainer), **about)
-
-
-def model_name(trainer: Any) -> str | None:
-    """What is trained, as its configuration has it; a wrapped model keeps its configuration."""
-    name = getattr(getattr(getattr(trainer, "model", None), "config", None), "_name_or_path", None)
-    return name if isinstance(name, str) and name else None
 
 
 def optimizer_step_ends(trainer: Any) -> None:

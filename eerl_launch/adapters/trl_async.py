@@ -25,9 +25,8 @@ from typing import Any
 from .. import mark
 from . import gpus, speaker
 from .base import Adapter
-from .generated import Generated
-from .running import Hook
-from .trl import Watching, listen, model_name
+from .trl_async_worker import generated, puts_if, trained_tokens, worker_starts, worker_stops
+from .trl_trainer import Watching, listen, model_name
 
 adapter = Adapter("trl")
 
@@ -46,14 +45,6 @@ def trainer_module(module: ModuleType) -> None:
     adapter.hook(trainer, "_sync_weight", weight_sync, costs="pauses for new weights")
     adapter.hook(trainer, "_save_checkpoint", checkpoint, costs="checkpoints")
     adapter.hook(module.DataCollatorForRollout, "torch_call", collated, costs="lengths and policy age")
-
-
-@adapter.on("trl.experimental.async_grpo.async_rollout_worker")
-def worker_module(module: ModuleType) -> None:
-    """TRL's own worker: a thread of the trainer's to 1.8, then a process that it starts."""
-    worker = getattr(module, "_AsyncRolloutLoop", None) or module.AsyncRolloutWorker
-    adapter.hook(worker, "_run_loops", worker_runs, costs="generation")
-    adapter.hook(worker, "_score_group", group_scored, costs="generated tokens")
 
 
 class Step:
@@ -81,18 +72,11 @@ class Step:
         self.training, self.valid, self.longest, self.age, self.ages_known = False, 0, 0, 0, True
 
 
-_generated = Generated()
 _steps: weakref.WeakKeyDictionary[Any, Step] = weakref.WeakKeyDictionary()
-#: The trainer of this process, for its collator, which does not know it.
+#: The trainer that trains, for its collator, which does not know it.
 _current: list[weakref.ref[Any]] = []
 #: Version of the weights by the identity of a sample's mask, which the trainer hands on as it is.
 _versions: OrderedDict[int, tuple[Any, int]] = OrderedDict()
-
-
-def _trained(sample: Any) -> int:
-    """Response tokens of a sample: those the model wrote."""
-    mask = sample["completion_mask"] if isinstance(sample, dict) else sample.completion_mask
-    return int(sum(mask)) if isinstance(mask, list) else int(mask.sum())
 
 
 def _samples(examples: Any) -> Iterator[dict[str, Any]]:
@@ -104,6 +88,11 @@ def _samples(examples: Any) -> Iterator[dict[str, Any]]:
             yield from _samples(part)
     else:
         yield from _samples(examples.samples)
+
+
+def _trains(trainer: Any) -> bool:
+    """Whether it is the trainer that speaks and trains."""
+    return bool(_current) and trainer is not None and _current[0]() is trainer
 
 
 def _step(trainer: Any) -> Step | None:
@@ -121,15 +110,15 @@ def made(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
     yield
     if _step(trainer) is None:
         return
-    listen(trainer, on_optimizer_step=lambda: optimizer_step_ends(trainer))
-    worker = trainer.rollout_worker
+    listen(trainer, adapter.say, on_optimizer_step=lambda: optimizer_step_ends(trainer))
+    worker, one = trainer.rollout_worker, weakref.ref(trainer)
     adapter.hook(worker.rollout_buffer, "get", taken, costs="policy age")
     if type(worker).__module__.startswith("trl."):
         return
     if not isinstance(worker.rollout_buffer, queue.Queue):
         adapter.say("a rollout worker of your own in another process; generated tokens are unknown")
         return
-    adapter.hook(worker.rollout_buffer, "put", puts_for(trainer), costs="generated tokens")
+    adapter.hook(worker.rollout_buffer, "put", puts_if(lambda: _trains(one())), costs="generated tokens")
     adapter.hook(worker, "start", worker_starts, costs="generation")
     adapter.hook(worker, "stop", worker_stops, costs="the end of generation")
 
@@ -189,7 +178,7 @@ def weight_sync(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
     """New weights for the server, which holds what is in flight meanwhile."""
     if _step(trainer) is None:
         return
-    _generated.tell()
+    generated.tell()
     mark.pause()
     try:
         yield
@@ -225,53 +214,5 @@ def collated(collator: Any, examples: Any, *args: Any, **kwargs: Any) -> Watchin
     for sample in _samples(examples):
         mask, version = _versions.pop(id(sample["completion_mask"]), (None, None))
         known = version if mask is sample["completion_mask"] else None
-        batch.append((_trained(sample), known))
+        batch.append((trained_tokens(sample), known))
     step.batches.append(batch)
-
-
-# -- the worker ---------------------------------------------------------------------------------------------
-
-
-def worker_runs(*args: Any, **kwargs: Any) -> Watching:
-    """TRL's worker generates from here on, in whatever process it runs."""
-    if not adapter.speaks_for_its_parent():
-        return
-    _generated.begin()
-    try:
-        yield
-    finally:
-        _generated.tell(over=True)
-
-
-def group_scored(*args: Any, **kwargs: Any) -> Watching:
-    """A prompt's responses are there and scored."""
-    if not adapter.speaks_for_its_parent():
-        return
-    samples = yield
-    _generated.add([_trained(sample) for sample in samples], at_once=True)
-
-
-def worker_starts(*args: Any, **kwargs: Any) -> Watching:
-    """A worker of the user's own begins."""
-    if adapter.speaks():
-        _generated.begin()
-        yield
-
-
-def worker_stops(*args: Any, **kwargs: Any) -> Watching:
-    """It ends."""
-    yield
-    if adapter.speaks():
-        _generated.tell(over=True)
-
-
-def puts_for(trainer: Any) -> Hook:
-    """The hook on a worker of the user's own, which runs in threads of its own, that hands over samples."""
-    owner = weakref.ref(trainer)
-
-    def put(sample: Any, *args: Any, **kwargs: Any) -> Watching:
-        yield
-        if _current and _current[0]() is owner():
-            _generated.add([_trained(sample)], at_once=False)
-
-    return put

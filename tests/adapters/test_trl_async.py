@@ -92,13 +92,13 @@ def test_consumed_and_generated_are_exact(tmp_path: Path) -> None:
 def test_updates_are_between_pauses(tmp_path: Path) -> None:
     """A session counts to each update what was generated between its pauses, and what was trained on in it.
 
-    Another trainer in a thread of the same process, meanwhile, is nobody's and told once.
+    Another trainer in a thread of the same process, meanwhile, is nobody's, and told.
     """
     markers, seen = train(tmp_path, "--steps", "6", "--beside")
 
     found = updates(markers)
 
-    (note,) = [m["text"] for m in markers if m["ev"] == "note"]
+    (note,) = {m["text"] for m in markers if m["ev"] == "note"}
     assert "a second trainer of this job" in note
     assert len([m for m in markers if m["ev"] == "run"]) == 1
     assert len(found) == 6
