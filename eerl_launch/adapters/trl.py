@@ -27,7 +27,7 @@ from .. import mark
 from . import gpus, speaker
 from .base import Adapter
 from .lengths import Gathers, Lengths
-from .trl_trainer import Watching, listen, micro_steps, mode, model_name
+from .trl_trainer import Watching, about, listen, micro_steps, mode
 
 adapter = Adapter("trl")
 
@@ -130,8 +130,7 @@ def train_begins(trainer: Any) -> None:
         return
     cycle.number = None
     steps = trainer.state.max_steps * trainer.args.gradient_accumulation_steps
-    about = {"framework_version": adapter.version, "model": model_name(trainer)}
-    mark.run("trl", mode(trainer), steps // micro_steps(trainer), **about)
+    mark.run("trl", mode(trainer), steps // micro_steps(trainer), **about(trainer, adapter.version))
 
 
 def optimizer_step_ends(trainer: Any) -> None:
@@ -175,6 +174,7 @@ def generation(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
             "responses": len(lengths),
         }
         phase.set(**cycle.counts)
+    mark.response_lengths(lengths, cycle.number)
 
 
 def scoring(trainer: Any, *args: Any, **kwargs: Any) -> Watching:

@@ -26,7 +26,7 @@ from .. import mark
 from . import gpus, speaker
 from .base import Adapter
 from .trl_async_worker import generated, puts_if, trained_tokens, worker_starts, worker_stops
-from .trl_trainer import Watching, listen, model_name
+from .trl_trainer import Watching, about, listen
 
 adapter = Adapter("trl")
 
@@ -133,8 +133,7 @@ def training_loop(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
             _current[:] = [weakref.ref(trainer)]
             steps, every = trainer.args.max_steps, trainer.args.weight_sync_steps
             updates = steps // every if steps > 0 else None
-            about = {"framework_version": adapter.version, "model": model_name(trainer)}
-            mark.run("trl", "async_inflight", updates, **about)
+            mark.run("trl", "async_inflight", updates, **about(trainer, adapter.version))
         yield
     finally:
         speaker.threads.ends()

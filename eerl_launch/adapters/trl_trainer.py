@@ -32,6 +32,21 @@ def listen(trainer: Any, say: Callable[[str], None], **events: Callable[[], None
     trainer.add_callback(kind())
 
 
+def about(trainer: Any, version: str | None) -> dict[str, str | None]:
+    """What the run is along the axes of profiles, as far as the trainer's own objects say it."""
+    rewards = {
+        "model" if hasattr(f, "parameters") else "function" for f in getattr(trainer, "reward_funcs", ())
+    }
+    dataset = getattr(getattr(trainer, "train_dataset", None), "info", None)
+    return {
+        "framework_version": version,
+        "model": model_name(trainer),
+        "algorithm": getattr(trainer, "_name", None),
+        "reward": " and ".join(sorted(rewards)) or None,
+        "task": getattr(dataset, "dataset_name", None),
+    }
+
+
 def model_name(trainer: Any) -> str | None:
     """What is trained, as its configuration has it; a wrapped model keeps its configuration."""
     name = getattr(getattr(getattr(trainer, "model", None), "config", None), "_name_or_path", None)

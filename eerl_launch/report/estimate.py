@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from eerl_controller.hindsight.history import History
     from eerl_controller.hindsight.reckoning import Reckoning
 
+#: Updates that are reckoned with one by one, or as means of two, four, ... alike in a row: once, at the end of a run,
+#: there is time for more of them than the progress line has. Beyond it nothing would be claimed for the oldest.
+MOST_ENTRIES = 6000
+
 
 @dataclass(slots=True)
 class Estimate:
@@ -104,7 +108,7 @@ def _read(run: Run, works: Sequence[Work], mode: ExecutionMode) -> History:
     from eerl_controller.hindsight.entries import Reader
     from eerl_controller.hindsight.history import History
 
-    reader, history = Reader(mode), History()
+    reader, history = Reader(mode), History(MOST_ENTRIES)
     by_row = {id(work.row): work for work in works}
     for row in run.updates:
         work = by_row.get(id(row))

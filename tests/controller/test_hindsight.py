@@ -262,3 +262,20 @@ def test_a_long_history_keeps_its_sums_in_bounded_memory() -> None:
     again = History()
     again.load(json.loads(json.dumps(history.to_dict())))
     assert again.entries == history.entries and again.to_dict() == history.to_dict()
+
+
+def test_validation_now_and_then_leaves_a_long_history_its_governor() -> None:
+    """Every twentieth update of 10,000 validates: they are put together with the others, and no sum is lost."""
+    history, seconds, joules = History(), 0.0, 0.0
+    for place, entry in enumerate(story((GOVERNOR, 20), (DEEP, 9_980))):
+        if place % 20 == 19:
+            entry = replace(entry, validation=(30.0, 9000.0))
+            seconds, joules = seconds + 30.0, joules + 9000.0
+        history.add(entry)
+
+    assert history.entries[0].pair == GOVERNOR
+    assert sum(item.updates for item in history.entries) == 10_000
+    assert sum(item.updates * item.validation[0] for item in history.entries) == pytest.approx(seconds)
+    assert sum(item.updates * (item.validation[1] or 0.0) for item in history.entries) == pytest.approx(
+        joules
+    )

@@ -29,6 +29,15 @@ def test_true_saving_is_found_though_responses_double(tmp_path: Path, seed: int)
     assert found["lowered"]["throughput_change_percent"] == pytest.approx(0, abs=4)
 
 
+def test_a_long_run_that_goes_back_and_forth_is_claimed_whole(tmp_path: Path) -> None:
+    """1,300 updates, every fourth of which is the governor's: the oldest count as much as the newest."""
+    found = result(tmp_path, RunSpec(nodes=1, updates=1300, lock_from=1300, saving=0.12, subphases=False))
+
+    claimed = found["whole"]["saving_percent"] / found["lowered"]["saving_percent"]
+    assert found["lowered"]["saving_percent"] == pytest.approx(12, abs=1)
+    assert claimed == pytest.approx(0.75, abs=0.05)
+
+
 def test_slowdown_is_found(tmp_path: Path) -> None:
     """Updates 3 % slower under lowered clocks show as about 2.9 % less throughput."""
     found = result(tmp_path, RunSpec(updates=100, saving=0.10, slowdown=0.03, growth=1.2))

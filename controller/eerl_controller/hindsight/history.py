@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from eerl_controller.hindsight.entries import Entry
@@ -12,9 +12,10 @@ MOST_ENTRIES = 400
 
 
 class History:
-    """Entries in order; ``taken`` is how many were added."""
+    """Entries in order; ``taken`` is how many were added. ``most_entries`` are kept, whatever the run's length."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_entries: int = MOST_ENTRIES) -> None:
+        self._most = most_entries
         self.entries: list[Entry] = []
         self.taken = 0
         #: At most so many updates become one entry.
@@ -24,13 +25,13 @@ class History:
         """The next update."""
         self.taken += entry.updates
         self._append(self.entries, entry)
-        if len(self.entries) > MOST_ENTRIES:
+        if len(self.entries) > self._most:
             self.stride *= 2
             thinner: list[Entry] = []
             for item in self.entries:
                 self._append(thinner, item)
             # Settings that change all the time leave nothing to put together: the oldest are let go.
-            self.entries = thinner[-MOST_ENTRIES:]
+            self.entries = thinner[-self._most :]
 
     def _append(self, entries: list[Entry], entry: Entry) -> None:
         if entries and entries[-1].updates + entry.updates <= self.stride and alike(entries[-1], entry):
@@ -75,7 +76,7 @@ def alike(one: Entry, other: Entry) -> bool:
             item.arrivals_s is None,
             item.pools_j is None,
             item.before_valid is None,
-            item.validation[1] is None,
+            item.validation[0] > 0.0 and item.validation[1] is None,
             set(item.phases),
             set(item.counts),
             {name for name, (_, joules) in item.phases.items() if joules is None},
@@ -117,11 +118,16 @@ def merged(one: Entry, other: Entry) -> Entry:
         arrivals_s=pair(one.arrivals_s, other.arrivals_s),
         pools_j=pair(one.pools_j, other.pools_j),
         before_valid=known(one.before_valid, other.before_valid),
-        validation=(
-            mean(one.validation[0], other.validation[0]),
-            known(one.validation[1], other.validation[1]),
-        ),
+        validation=_visits(one, other, mean),
     )
+
+
+def _visits(one: Entry, other: Entry, mean: Callable[[float, float], float]) -> tuple[float, float | None]:
+    """Validation by update, of which most have none: no seconds, and no joules that are unknown."""
+    seconds = mean(one.validation[0], other.validation[0])
+    joules = [entry.validation[1] if entry.validation[0] > 0.0 else 0.0 for entry in (one, other)]
+    known = seconds > 0.0 and joules[0] is not None and joules[1] is not None
+    return seconds, mean(joules[0] or 0.0, joules[1] or 0.0) if known else None
 
 
 def members(entries: Sequence[Entry]) -> list[range]:
