@@ -29,6 +29,9 @@ GENERATION_WORK: dict[ExecutionMode, Work] = {
 #: Refit follows the clocks little (it waits for the network); the idle clock costs it something to be lifted.
 REST_SLOPE_MEAN, REST_SLOPE_SD = 0.1, 0.15
 IDLE_MEAN, IDLE_SD = 0.02, 0.05
+#: In flight a generation that never waits for training may still follow it: slots that requests' age leaves empty
+#: make its tokens slower to come, and busy it is all the same. By how much of training's depth, nobody knows before.
+FOLLOWING_SD = 0.15
 LEVEL_SD = 0.1
 #: Noise of an update's sides before any data (paper, appendix B: 0.3 to 1 % over three updates); of the rest, more.
 NOISE = (0.015, 0.015, 0.05)
@@ -61,4 +64,6 @@ class Layout:
     own = (15 + 2 * PIECES, 16 + 2 * PIECES, 17 + 2 * PIECES)
     lost = 18 + 2 * PIECES
     batch = 19 + 2 * PIECES
-    size = 20 + 2 * PIECES
+    #: How much of training's depth generation's pace follows.
+    following = 20 + 2 * PIECES
+    size = 21 + 2 * PIECES

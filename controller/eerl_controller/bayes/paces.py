@@ -22,6 +22,7 @@ from eerl_controller.bayes.pace_priors import (
     BATCH,
     COMMON,
     CORRELATIONS,
+    FOLLOWING_SD,
     GENERATION_WORK,
     IDLE_MEAN,
     IDLE_SD,
@@ -55,6 +56,7 @@ class Paces:
     """What is believed about seconds."""
 
     def __init__(self, mode: ExecutionMode) -> None:
+        self._drained = mode is ExecutionMode.ASYNC_DRAINED
         self.work: tuple[Work, Work] = (GENERATION_WORK[mode], TRAINING_WORK[0])
         self._done = WorkDone()
         self._bank: FilterBank | None = None
@@ -68,7 +70,7 @@ class Paces:
         #: Mean and variance of the seconds lost to an earlier governor's clocks.
         self._spent = (0.0, 0.0)
         # Without a rendezvous nobody knows in which update the batch was generated that is trained on.
-        shared = COMMON + (BATCH if mode is ExecutionMode.ASYNC_DRAINED else ())
+        shared = COMMON + (BATCH if self._drained else ())
         suppositions = list(product(CORRELATIONS, shared, LEVEL_WALKS))
         self._common = np.array([common for _, (common, _), _ in suppositions])
         self._batch = np.array([batch for _, (_, batch), _ in suppositions])
@@ -83,6 +85,11 @@ class Paces:
         for part in (GENERATION, TRAINING):
             self._walk[:, Layout.curve[part]] = SLOPE_WALK**2
             self._walk[:, Layout.work[part]] = WORK_WALK**2
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether generation's pace may follow training's clock."""
+        return not self._drained
 
     @property
     def known(self) -> bool:
@@ -146,6 +153,8 @@ class Paces:
             mean[Layout.offset[part]], variance[Layout.offset[part]] = OFFSET_MEAN, OFFSET_SD**2
         mean[Layout.rest] = (REST_SLOPE_MEAN, REST_SLOPE_MEAN, IDLE_MEAN)
         variance[Layout.rest] = (REST_SLOPE_SD**2, REST_SLOPE_SD**2, IDLE_SD**2)
+        if not self._drained:
+            variance[Layout.following] = FOLLOWING_SD**2
         variance[[Layout.common, Layout.batch, *Layout.own]] = 1.0
         covariance[np.arange(Layout.size), np.arange(Layout.size)] += variance
         if isinstance(self.prior, Mapping):
@@ -178,6 +187,8 @@ class Paces:
         else:
             row[Layout.curve[part]] = basis(setting.depths[part])
             row[Layout.offset[part]] = float(setting.locked[part])
+            if part == GENERATION:
+                row[Layout.following] = setting.depths[TRAINING]
         return row
 
     def slow(self, setting: Lowered) -> Three:

@@ -38,10 +38,12 @@ class PoolTable:
         expected = [
             self._expected(axis, hope if hope is not None and hope.axis == axis else None) for axis in (0, 1)
         ]
-        self._slow = [slow for slow, _ in expected]
+        own_g, own_t = expected[0][0][:, None], expected[1][0][None, :]
+        following = max(float(self._mean[Layout.following]), 0.0) * menu.depths[1][None, :]
+        self._slow = (own_g + following, own_t)
         #: What is left of a side's uncertainty by clock: all of it, but for a hope's.
         self._kept = [expected[0][1][:, None], expected[1][1][None, :]]
-        slow_g, slow_t = self._slow[0][:, None], self._slow[1][None, :]
+        slow_g, slow_t = self._slow
         validation_s, _ = recent.visits_s
         rest_mean = self._mean[Layout.rest]
         self._rest = (
@@ -52,20 +54,23 @@ class PoolTable:
         self.total_s, self._own_s = recent.total_s, recent.own_s
         governor_s = float(knee.running_s(0.0, 0.0))
         self._running_s = knee.running_s(slow_g, slow_t)
-        visiting_s = validation_s * np.expm1(slow_g)
+        visiting_s = validation_s * np.expm1(own_g)
         self.lost_s = (self._running_s + visiting_s - governor_s)[None] + recent.rest_s * np.expm1(self._rest)
         self.spread_s2: Array = np.broadcast_to(knee.spread_s2(slow_g, slow_t)[None], self.lost_s.shape)
         self._critical = knee.critical_s(slow_g, slow_t)
         self._governor_critical = [float(part) for part in knee.critical_s(0.0, 0.0)]
-        self._validated_s = validation_s * np.exp(slow_g)
+        self._validated_s = validation_s * np.exp(own_g)
         worst = [
             depths + WORST_OFFSET * locked for depths, locked in zip(menu.depths, menu.locked, strict=True)
         ]
-        self.worst_s = (
-            knee.longest_s(worst[0][:, None], worst[1][None, :])
-            - governor_s
-            + validation_s * np.expm1(worst[0])[:, None]
-        )[None] + recent.rest_s * np.expm1(np.abs(self._rest))
+        together_s = knee.longest_s(worst[0][:, None], worst[1][None, :])
+        if learner.paces.may_follow:
+            # Nothing that training does goes on beside generation, then.
+            alone_s = knee.longest_s(worst[0], 0.0)[:, None]
+            together_s = np.maximum(together_s, alone_s + knee.sides_s[1] * np.expm1(worst[1])[None, :])
+        self.worst_s = (together_s - governor_s + validation_s * np.expm1(worst[0])[:, None])[
+            None
+        ] + recent.rest_s * np.expm1(np.abs(self._rest))
         self.saving = self._savings()
         own_sd, governor_sd = recent.model_sd(slow_g, slow_t), recent.model_sd(0.0, 0.0)
         self.model_sd: Array = np.broadcast_to(np.maximum(own_sd, governor_sd)[None], self.saving.shape)
@@ -92,7 +97,7 @@ class PoolTable:
         energy = np.zeros_like(self.lost_s)
         for pool in (0, 1):
             shape = (slice(None), None) if pool == 0 else (None, slice(None))
-            busy_s = (recent.knee.sides_s[pool] * np.exp(self._slow[pool]))[shape]
+            busy_s = recent.knee.sides_s[pool] * np.exp(self._slow[pool])
             busy_w = watts.busy_w(pool, menu.depths[pool])[shape]
             waits_s = np.maximum(self._running_s - busy_s, 0.0)[None]
             other_s = waits_s + rest_s
@@ -103,7 +108,7 @@ class PoolTable:
 
     def _variances(self) -> None:
         """Variance of each setting's lost seconds by update, and its covariance with what is lost so far."""
-        covariance, rows = self._covariance, self._menu.rows
+        covariance, menu, rows = self._covariance, self._menu, self._menu.rows
         past = covariance[Layout.lost]
         weights = [
             (self._critical[0] + self._validated_s) * self._kept[0],
@@ -122,6 +127,15 @@ class PoolTable:
             + 2.0 * weights[0] * weights[1] * both
         )
         with_past = weights[0] * (rows[0] @ past)[:, None] + weights[1] * (rows[1] @ past)[None, :]
+        follows = self._critical[0] * menu.depths[1][None, :]
+        unknown, at = follows**2 * covariance[Layout.following, Layout.following], Layout.following
+        variance = variance + unknown
+        for axis, by_clock in enumerate((carried[0][:, at][:, None], carried[1][:, at][None, :])):
+            variance = variance + 2.0 * follows * weights[axis] * by_clock
+            variance = variance + 2.0 * follows * changed[axis] * covariance[at, levels[axis]]
+        with_past = with_past + follows * past[at]
+        #: Whether generation's own clock is what is least known of a setting's cost, not what follows training.
+        self._clear = unknown <= weights[0] ** 2 * own[0][:, None]
         for axis in (0, 1):
             with_past = with_past + changed[axis] * past[levels[axis]]
             variance = variance + 2.0 * changed[axis] * (
@@ -130,7 +144,7 @@ class PoolTable:
             )
             for other in (0, 1):
                 variance = variance + changed[axis] * changed[other] * covariance[levels[axis], levels[other]]
-        rest_s, menu, at = self._learner.recent.rest_s, self._menu, Layout.rest.start
+        rest_s, at = self._learner.recent.rest_s, Layout.rest.start
         parts = (
             menu.below[0][None, :, None],
             menu.below[1][None, None, :],
@@ -138,7 +152,7 @@ class PoolTable:
         )
         rest_variance = sum((rest_s * part) ** 2 * covariance[at + i, at + i] for i, part in enumerate(parts))
         rest_past = sum(rest_s * part * past[at + i] for i, part in enumerate(parts))
-        together = self._learner.recent.knee.variance_s2(self._slow[0][:, None], self._slow[1][None, :])
+        together = self._learner.recent.knee.variance_s2(*self._slow)
         self.variance = (np.maximum(variance, 0.0) + together)[None] + rest_variance
         # How pools go together is one unknown: what it makes of the latest updates and of the next adds up.
         doubted_s = self._learner.recent.doubted_s
@@ -164,6 +178,8 @@ class PoolTable:
             stays = (self._weights[axis] >= ALONE * whole)[None] & (self.lost_s[side] <= self.lost_s)
             # A side that is the governor's already has nothing to be compared.
             stays[side] = False
+            if axis == 1:
+                stays &= self._clear[None]
             self._stays.append(stays)
             self.probe_saving = np.where(stays, self.saving[side], self.probe_saving)
             self.probe_lost_s = np.where(stays, self.lost_s[side], self.probe_lost_s)
