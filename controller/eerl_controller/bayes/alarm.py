@@ -16,7 +16,7 @@ class Alarm:
     """Sums of surprises in standard deviations, upward and downward, of generation and training."""
 
     def __init__(self) -> None:
-        self._sums = [0.0, 0.0, 0.0, 0.0]
+        self.settle()
 
     @property
     def raised(self) -> bool:
@@ -29,15 +29,23 @@ class Alarm:
             surprise = max(-LARGEST_SURPRISE, min(LARGEST_SURPRISE, surprises[axis]))
             for i, signed in ((2 * axis, surprise), (2 * axis + 1, -surprise)):
                 self._sums[i] = max(self._sums[i] + signed - CUSUM_DRIFT, 0.0)
+                self._since[i] = self._since[i] + 1 if self._sums[i] > 0.0 else 0
+
+    @property
+    def since(self) -> int:
+        """How many readings ago the change most likely was: when the largest sum was 0 for the last time."""
+        return self._since[self._sums.index(max(self._sums))]
 
     def settle(self) -> None:
         """It was taken care of."""
         self._sums = [0.0] * 4
+        #: Readings since each sum was 0.
+        self._since = [0] * 4
 
     def to_list(self) -> list[float]:
         """Ready for JSON."""
-        return list(self._sums)
+        return [*self._sums, *self._since]
 
     def load(self, values: Sequence[float]) -> None:
         """Take over what :meth:`to_list` wrote."""
-        self._sums = list(values)
+        self._sums, self._since = list(values[:4]), [int(value) for value in values[4:]]

@@ -181,9 +181,11 @@ class PoolCalibration(Turns):
         return PoolMenu(self._clocks, ceilings, top_mhz, self._idle_mhz)
 
     def _governor_moved(self) -> bool:
-        """Whether the governor no longer reaches the clocks that all settings are measured from."""
+        """Whether the governor no longer reaches the clocks, or the pace, that all settings are measured from."""
         if not self.book.pair.is_governor or len(self._reached) < BLOCK_UPDATES:
             return False
+        if self._learner.known and self._learner.outdated:
+            return True
         for axis, ceiling in enumerate(self._learner.ceilings_mhz):
             seen = min(median(item[axis] for item in self._reached), float(self._grid.governor_mhz))
             near = seen >= REACHED * self._grid.governor_mhz and ceiling == self._grid.governor_mhz
@@ -197,11 +199,12 @@ class PoolCalibration(Turns):
         self._alternation.restart()
         self._references.keep_last(BLOCK_UPDATES)
         reached = ", ".join(f"{mhz:.0f}" for mhz in self._reached[-1])
+        note = f"the governor now reaches {reached} MHz"
+        if self._learner.outdated:
+            note = "updates take more than twice as long as before, under the governor too"
         if self.state is not State.REMEASURE:
             self._enter(State.REMEASURE, GOVERNOR, Reason.DRIFT, "the governor has changed")
-        self._enter(
-            State.CALIBRATION, GOVERNOR, Reason.CALIBRATING, f"the governor now reaches {reached} MHz"
-        )
+        self._enter(State.CALIBRATION, GOVERNOR, Reason.CALIBRATING, note)
 
     @abstractmethod
     def _decide(self) -> None:

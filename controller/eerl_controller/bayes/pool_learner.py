@@ -36,8 +36,11 @@ from eerl_controller.work import Unusable, phase_totals, visitors
 
 #: A change of this size (a log) is what an alarm makes possible: the loss that a lock must not keep.
 JUMP_SD = 0.03
-#: A side that took longer than this many times what its work explains waited for something that no clock moves.
+#: A side that took longer than this many times what its work explains waited for something that no clock moves. The
+#: next one in a row did not: that is how long updates are now.
 LONGEST = 2.0
+#: After so many in a row under the governor nothing that is known of paces holds any more.
+ANOTHER_JOB = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,8 @@ class PoolLearner:
         #: Seconds, counts and setting of the last update, if it was a slow outlier under lowered clocks.
         self._slow: tuple[Three, Mapping[str, float], Lowered] | None = None
         self._gaps_s = [0.0, 0.0]
+        #: Updates in a row that took longer than their work explains, and those of them that were the governor's.
+        self._long = [0, 0]
         #: The latest update: what it showed, and as one of those that the next are expected to be like.
         self.look: Look | None = None
         self._newest: Latest | None = None
@@ -93,6 +98,11 @@ class PoolLearner:
     def alarmed(self) -> bool:
         """Whether updates have lately not been what they were."""
         return self._alarm.raised
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the governor's updates have become far longer than anything known explains."""
+        return self._long[1] >= ANOTHER_JOB
 
     @property
     def lost_share(self) -> float:
@@ -121,6 +131,7 @@ class PoolLearner:
         self.paces.begin((a, b, c), centres)
         self.watts.begin(*first_watts([look.sides for look in first]))
         self.recent.forget()
+        self._long = [0, 0]
         for look in self._usual(first):
             self.paces.advance()
             self.watts.advance(1)
@@ -151,6 +162,8 @@ class PoolLearner:
         """The machine, or what these clocks cost, may have changed."""
         generation_mhz, training_mhz = pair.phases
         self.paces.doubt((generation_mhz is not None, training_mhz is not None), JUMP_SD)
+        # The coming updates are like those since then.
+        self.recent.keep(self._alarm.since)
         self.settle()
 
     def observe(self, evidence: Evidence, wished: Pair, *, settled: bool) -> bool:
@@ -167,7 +180,7 @@ class PoolLearner:
         usual_s = self.recent.own_s
         own_s = max((record.elapsed_s or usual_s) - visit_s, 0.0)
         ran_under = self.setting_of(pair or requested(record))
-        strange = look is None or self.paces.excess(look.sides.seconds, look.counts, ran_under) > LONGEST
+        strange = look is None or self._is_strange(look, ran_under)
         self.past_s += (min(own_s, LONGEST * usual_s) if strange else own_s) + visit_s + lost * usual_s
         self.paces.advance(1 + lost)
         self.watts.advance(1 + lost)
@@ -185,6 +198,14 @@ class PoolLearner:
             else:
                 self._lose(look.sides, ran_under, validation_s)
         return look is not None and pair is not None and settled
+
+    def _is_strange(self, look: Look, setting: Lowered) -> bool:
+        """Whether an update is far longer than its work explains, and the one before was not."""
+        if self.paces.excess(look.sides.seconds, look.counts, setting) <= LONGEST:
+            self._long = [0, 0]
+            return False
+        self._long = [self._long[0] + 1, self._long[1] + setting.is_governor]
+        return self._long[0] == 1
 
     def _look(self, evidence: Evidence) -> Look | None:
         """What the update showed; None when its sides are not known."""
@@ -309,6 +330,7 @@ class PoolLearner:
             "reach": list(self.reach),
             "alarm": self._alarm.to_list(),
             "gaps_s": list(self._gaps_s),
+            "long": list(self._long),
             "told": self._told.to_list(),
             "slow": [list(self._slow[0]), dict(self._slow[1]), self._slow[2].to_list()]
             if self._slow
@@ -326,7 +348,7 @@ class PoolLearner:
         self._consumed.load(values["consumed"])
         self.reach = list(values["reach"])
         self._alarm.load(values["alarm"])
-        self._gaps_s = list(values["gaps_s"])
+        self._gaps_s, self._long = list(values["gaps_s"]), list(values["long"])
         self._told = Told(*values["told"])
         slow = values["slow"]
         self._slow = (

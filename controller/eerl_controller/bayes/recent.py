@@ -130,12 +130,19 @@ class Recent:
         """One more update."""
         self._fresh = False
         self._items = [*self._items, item]
-        if len(self._items) > MEMORY_UPDATES[self._mode]:
-            if self._mode is ExecutionMode.ASYNC_INFLIGHT:
-                batches = self._batches([item.accounted for item in self._items])
-                batches.run(self._was, self._latencies_s, np.ones(1), as_it_was=True, only=1)
-                batches.run(self._would, self._latencies_s, np.ones(1), as_it_was=False, only=1)
-            self._items, self._left = self._items[1:], True
+        self.keep(MEMORY_UPDATES[self._mode])
+
+    def keep(self, count: int) -> None:
+        """Leave out all but the latest updates, so many of them, and one at least."""
+        leaving = len(self._items) - max(count, 1)
+        if leaving <= 0:
+            return
+        self._fresh = False
+        if self._mode is ExecutionMode.ASYNC_INFLIGHT:
+            batches = self._batches([item.accounted for item in self._items])
+            batches.run(self._was, self._latencies_s, np.ones(1), as_it_was=True, only=leaving)
+            batches.run(self._would, self._latencies_s, np.ones(1), as_it_was=False, only=leaving)
+        self._items, self._left = self._items[leaving:], True
 
     def refresh(self, slow: Slow) -> None:
         """Work out what is expected, by what is believed now of the clocks."""
