@@ -113,7 +113,7 @@ def _read(run: Run, works: Sequence[Work], mode: ExecutionMode) -> History:
         if entry is None:
             continue
         if work is not None:
-            work.place = history.taken
+            work.seen = entry
             work.reference = entry.evidence and entry.pair.is_governor
         history.add(entry)
     return history
@@ -141,15 +141,12 @@ def _top_mhz(run: Run) -> float:
 
 def _predict(works: Sequence[Work], history: History, reckoning: Reckoning, result: Estimate) -> None:
     """Give every update the governor's seconds and joules, and the number of its entry."""
-    from eerl_controller.hindsight.history import members
-
-    first = history.taken - sum(entry.updates for entry in history.entries)
-    at = {first + place: i for i, places in enumerate(members(history.entries)) for place in places}
+    seen = [work for work in works if work.seen is not None]
+    for work, i in zip(seen, history.places([work.seen for work in seen if work.seen]), strict=True):
+        work.entry = i
     for work in works:
-        i = at.get(work.place)
         work.governor_elapsed_s, work.governor_energy_j = work.elapsed_s, work.energy_j
-        if i is not None:
-            work.entry = i
+        if (i := work.entry) is not None:
             # An entry may stand for several updates: what is said of it holds for each of them.
             entry = reckoning.entries[i]
             work.governor_elapsed_s *= float(reckoning.governor_s[i]) / entry.elapsed_s

@@ -69,7 +69,7 @@ def noisy_rows(seed: int, *, drift: float = 0.0, jump: float = 0.0) -> Rows:
     work = rng.normal(0.0, 0.2, (count, 1))
     log = 3.0 + 0.5 * work[:, 0] + 0.1 * (group >= 0) + noise + drift * np.arange(count)
     log[count // 2 :] += jump
-    return Rows(log, work, (0.8,), group, np.arange(count, dtype=float))
+    return Rows(log, work, (0.8,), group, np.arange(count, dtype=float), np.ones(count))
 
 
 def fit(rows: Rows) -> Series:
@@ -109,7 +109,7 @@ def test_bands_give_what_full_matrices_give() -> None:
     """Effect and variance under one supposition agree with the textbook's generalised least squares."""
     rows = noisy_rows(7)
     keep = 30
-    rows = Rows(rows.log[:keep], rows.work[:keep], rows.expected, rows.group[:keep], rows.at[:keep])
+    rows = Rows(rows.log[:keep], rows.work[:keep], rows.expected, rows.group[:keep], rows.at[:keep], np.ones(keep))
     series = fit(rows)
     supposed = (NOISES[1], LEVEL_WALKS[2], EFFECT_WALKS[1])
     solution = series._solve(supposed)

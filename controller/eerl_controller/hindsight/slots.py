@@ -66,7 +66,8 @@ def rows_of(entries: Sequence[Entry], slot: Slot, values: Sequence[float | None]
             group[i] = known.setdefault(key, len(known))
     work, expected = _work(entries, slot, usable)
     at = np.array([entry.place for entry in entries])
-    return Rows(log, work, expected, group, at), list(known)
+    updates = np.array([float(entry.updates) for entry in entries])
+    return Rows(log, work, expected, group, at, updates), list(known)
 
 
 def _work(entries: Sequence[Entry], slot: Slot, usable: Sequence[bool]) -> tuple[Array, tuple[float, ...]]:
