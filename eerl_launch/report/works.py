@@ -13,7 +13,6 @@ from eerl_launch.report.values import number
 
 if TYPE_CHECKING:
     from eerl_controller import UpdateRecord
-    from eerl_controller.hindsight.entries import Entry
 
 #: Phases that are not an update's own work; the model takes them as they were measured, on both sides.
 VISITING = ("validation", "checkpoint")
@@ -23,8 +22,8 @@ VISITING = ("validation", "checkpoint")
 class Work:
     """One update: measured, and as the governor would have had it.
 
-    ``excess_s`` and ``excess_j`` are a straggler's, for which nothing is claimed. ``seen`` is the update as
-    hindsight sees it, ``entry`` the number of what stands for it there.
+    ``excess_s`` and ``excess_j`` are a straggler's, for which nothing is claimed. ``place`` is the update's place
+    among those that hindsight sees, ``entry`` what stands for it there.
     """
 
     row: UpdateRow
@@ -36,7 +35,7 @@ class Work:
     reference: bool = False
     excess_s: float = 0.0
     excess_j: float = 0.0
-    seen: Entry | None = None
+    place: int = -1
     entry: int | None = None
 
 

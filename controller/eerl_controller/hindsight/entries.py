@@ -201,12 +201,18 @@ def _blame(record: UpdateRecord, pair: Pair) -> float:
 
 
 def with_idle(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries, those of mixed plans with the idle clock of the plan that they trained under."""
+    """The entries, those of mixed plans with the idle clock of the plan that they trained under: the nearest one with
+    that training clock, as what is next to an entry may stand for updates before and after it.
+    """
+    whole: dict[int | None, list[Entry]] = {}
+    for entry in entries:
+        if not entry.mixed:
+            whole.setdefault(entry.pair.training_mhz, []).append(entry)
     found = list(entries)
     for i, entry in enumerate(entries):
         if entry.mixed:
-            near = [entries[j] for j in (i + 1, i - 1) if 0 <= j < len(entries) and not entries[j].mixed]
-            same = [item for item in near if item.pair.training_mhz == entry.pair.training_mhz]
-            idle = next((item.pair.idle_mhz for item in same), None)
+            same = reversed(whole.get(entry.pair.training_mhz, []))
+            nearest = min(same, key=lambda item: abs(item.place - entry.place), default=None)
+            idle = nearest.pair.idle_mhz if nearest else None
             found[i] = replace(entry, pair=entry.pair._replace(idle_mhz=idle))
     return found

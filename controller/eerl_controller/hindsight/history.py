@@ -7,7 +7,7 @@ changes clocks all the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from eerl_controller.hindsight.entries import Entry
@@ -16,77 +16,88 @@ from eerl_controller.hindsight.entries import Entry
 MOST_ENTRIES = 400
 #: However many kinds of updates there are, a run is told in no fewer whiles than this: machines age.
 LEAST_WHILES = 16
+#: Like updates that follow each other become one entry up to so many times as far apart as those with others between.
+IN_A_ROW = 8
 
 
 class History:
     """Entries in the order of their places; ``taken`` is how many updates were added.
 
-    There may be more than ``most`` entries only where more kinds of updates than ``most / LEAST_WHILES`` turn up again
-    and again.
+    There may be more than ``most`` entries only where more kinds of updates than ``most / LEAST_WHILES`` turn up
+    again and again.
     """
 
     def __init__(self, most: int = MOST_ENTRIES) -> None:
         self.entries: list[Entry] = []
         self.taken = 0
-        #: So many places in a row are one while, in which like updates become one entry.
-        self.stride = 1
+        #: Like updates in a row become one entry within so many places.
+        self.reach = 1
         self._most = most
 
     def add(self, entry: Entry) -> None:
         """The next update."""
         self.taken += entry.updates
-        _put(self.entries, entry, self.stride)
-        while len(self.entries) > self._most and 2 * LEAST_WHILES * self.stride <= entry.place:
-            self.stride *= 2
+        _put(self.entries, entry, self.reach)
+        while len(self.entries) > self._most and 2 * LEAST_WHILES * _stride(self.reach) <= entry.place:
+            self.reach *= 2
             before, self.entries = self.entries, []
             for item in before:
-                _put(self.entries, item, self.stride)
+                _put(self.entries, item, self.reach)
 
-    def first(self, updates: int) -> list[Entry]:
-        """The entries of the first so many updates, without those that may still grow."""
-        count = complete = 0
+    @property
+    def settled(self) -> int:
+        """So many entries, the first ones, will stay as they are while ``reach`` does."""
+        if self.reach == 1:
+            return len(self.entries)
+        latest = _while(self.entries[-1], _stride(self.reach)) if self.entries else 0
+        at = max(len(self.entries) - 1, 0)
+        while at and _while(self.entries[at - 1], _stride(self.reach)) >= latest:
+            at -= 1
+        return at
+
+    def places(self, updates: Iterable[Entry]) -> list[int]:
+        """The entries that stand for all updates that were added, in their order."""
+        left: dict[tuple[Hashable, ...], list[int]] = {}
         for i, entry in enumerate(self.entries):
-            if self.stride > 1 and (i == 0 or self._while(entry) != self._while(self.entries[i - 1])):
-                complete = i
-            count += entry.updates
-            if count > updates:
-                break
-            if self.stride == 1:
-                complete = i + 1
-        return self.entries[:complete]
-
-    def places(self, updates: Sequence[Entry]) -> list[int]:
-        """For each of these updates, all of which were added, the entry that stands for it."""
-        known = {(self._while(entry), kind(entry)): i for i, entry in enumerate(self.entries)}
-        return [known[self._while(update), kind(update)] for update in updates]
-
-    def _while(self, entry: Entry) -> int:
-        return int(entry.place // self.stride)
+            left.setdefault(kind(entry), []).extend([i] * entry.updates)
+        of_kind = {name: iter(numbers) for name, numbers in left.items()}
+        return [next(of_kind[kind(update)]) for update in updates]
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
             "entries": [entry.to_list() for entry in self.entries],
             "taken": self.taken,
-            "stride": self.stride,
+            "reach": self.reach,
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
         self.entries = [Entry.from_list(item) for item in values["entries"]]
-        self.taken, self.stride = values["taken"], values["stride"]
+        self.taken, self.reach = values["taken"], values["reach"]
 
 
-def _put(entries: list[Entry], entry: Entry, stride: int) -> None:
-    """Add an entry to those of its while, which are the last ones, in the order of their places."""
-    at = len(entries)
-    if stride > 1:
-        while at and entries[at - 1].place // stride == entry.place // stride:
+def _stride(reach: int) -> int:
+    return max(reach // IN_A_ROW, 1)
+
+
+def _while(entry: Entry, places: int) -> int:
+    return int(entry.place // places)
+
+
+def _put(entries: list[Entry], entry: Entry, reach: int) -> None:
+    """Add an entry, to the latest like one where that is near enough, in the order of places."""
+    last, stride = len(entries) - 1, _stride(reach)
+    like = at = len(entries)
+    if last >= 0 and _while(entries[last], reach) == _while(entry, reach) and kind(entries[last]) == kind(entry):
+        like = at = last
+    elif stride > 1:
+        while at and _while(entries[at - 1], stride) == _while(entry, stride) and like > last:
             at -= 1
-        like = next((i for i in range(at, len(entries)) if kind(entries[i]) == kind(entry)), None)
-        if like is not None:
-            entry = merged(entries.pop(like), entry)
-        at = next((i for i in range(at, len(entries)) if entries[i].place > entry.place), len(entries))
+            like = at if kind(entries[at]) == kind(entry) else like
+    if like <= last:
+        entry = merged(entries.pop(like), entry)
+    at = next((i for i in range(at, len(entries)) if entries[i].place > entry.place), len(entries))
     entries.insert(at, entry)
 
 
@@ -99,7 +110,8 @@ def kind(entry: Entry) -> tuple[Hashable, ...]:
         entry.claimed,
         entry.energy_j is None,
         entry.own_j is None,
-        entry.arrivals_s is None,
+        # The later of two means is not the mean of the later ones.
+        entry.arrivals_s and entry.arrivals_s[0] > entry.arrivals_s[1],
         entry.pools_j is None,
         entry.before_valid is None,
         entry.validation[0] > 0.0 and entry.validation[1] is None,
