@@ -58,7 +58,7 @@ class RunningSaving:
         entry = self._reader.read(record, pair)
         if entry is None:
             return
-        before = self._history.reach
+        before = self._history.thinned
         self._history.add(entry)
         self._lowered += not entry.pair.is_governor
         self._references += entry.evidence and entry.pair.is_governor
@@ -66,7 +66,7 @@ class RunningSaving:
         if (
             count >= (1.0 + GROWTH) * self._reckoned
             or record.remaining_updates == 0
-            or self._history.reach != before
+            or self._history.thinned != before
         ):
             self._reckoned, self._settled = count, self._history.settled
             self._entries = list(self._history.entries)
@@ -83,7 +83,7 @@ class RunningSaving:
         """A copy that the updates to come do not change, so that another thread may ask it for its estimate."""
         other = RunningSaving(self._mode, int(self._top_mhz))
         other._history.entries = list(self._history.entries)
-        other._history.taken, other._history.reach = self._history.taken, self._history.reach
+        other._history.taken, other._history.thinned = self._history.taken, self._history.thinned
         other._references, other._lowered = self._references, self._lowered
         other._reckoned, other._settled, other._entries = self._reckoned, self._settled, self._entries
         other._known, other._answer = self._known, self._answer

@@ -2,62 +2,86 @@
 
 No update is ever let go: one that is not there would count as having saved nothing, and the governor's own updates,
 which all others are compared with, may all be at the beginning. Like updates need not follow each other, as a search
-changes clocks all the time.
+changes clocks all the time. What there is most of is told more coarsely first: a run is known no better than what it
+has least of, and that stays as it is.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from eerl_controller.hindsight.entries import Entry
 
-#: Entries that are reckoned with while the run goes on; a longer one is as well told by means of like updates.
+#: Entries that are reckoned with while the run goes on.
 MOST_ENTRIES = 400
-#: However many kinds of updates there are, a run is told in no fewer whiles than this: machines age.
-LEAST_WHILES = 16
-#: Like updates that follow each other become one entry up to so many times as far apart as those with others between.
-IN_A_ROW = 8
+#: Entries that are no evidence tell sums only: of those, so many times fewer will do.
+WITHOUT_EVIDENCE = 4
+
+Kind = tuple[Hashable, ...]
 
 
 class History:
     """Entries in the order of their places; ``taken`` is how many updates were added.
 
-    There may be more than ``most`` entries only where more kinds of updates than ``most / LEAST_WHILES`` turn up
-    again and again.
+    There are more than ``most`` entries only where there are more kinds of updates than that.
     """
 
     def __init__(self, most: int = MOST_ENTRIES) -> None:
         self.entries: list[Entry] = []
         self.taken = 0
-        #: Like updates in a row become one entry within so many places.
-        self.reach = 1
+        #: How often entries that were there already were put together.
+        self.thinned = 0
         self._most = most
+        #: The place of the latest update.
+        self._place = 0.0
+        #: By kind: updates within a while of so many places become one entry; 1 where not told.
+        self._stride: dict[Kind, int] = {}
 
     def add(self, entry: Entry) -> None:
         """The next update."""
         self.taken += entry.updates
-        _put(self.entries, entry, self.reach)
-        while len(self.entries) > self._most and 2 * LEAST_WHILES * _stride(self.reach) <= entry.place:
-            self.reach *= 2
-            before, self.entries = self.entries, []
-            for item in before:
-                _put(self.entries, item, self.reach)
+        self._place = entry.place
+        _put(self.entries, entry, self._stride.get(kind(entry), 1) if self._stride else 1)
+        while len(self.entries) > self._most and self._thin():
+            self.thinned += 1
+
+    def _thin(self) -> bool:
+        """Tell one kind more coarsely; false where every kind is one entry already."""
+        kinds = [kind(entry) for entry in self.entries]
+        counts = Counter(kinds)
+        weights = {
+            name: count * (1 if self.entries[kinds.index(name)].evidence else WITHOUT_EVIDENCE)
+            for name, count in counts.items()
+            if count > 1
+        }
+        if not weights:
+            return False
+        most = max(weights, key=lambda name: weights[name])
+        rare = [entry for entry, name in zip(self.entries, kinds, strict=True) if name == most]
+        many = len(rare)
+        while len(rare) == many:
+            self._stride[most] = 2 * self._stride.get(most, 1)
+            before, rare = rare, []
+            for entry in before:
+                _put(rare, entry, self._stride[most])
+        others = [entry for entry, name in zip(self.entries, kinds, strict=True) if name != most]
+        self.entries = sorted([*others, *rare], key=lambda entry: entry.place)
+        return True
 
     @property
     def settled(self) -> int:
-        """So many entries, the first ones, will stay as they are while ``reach`` does."""
-        if self.reach == 1:
-            return len(self.entries)
-        latest = _while(self.entries[-1], _stride(self.reach)) if self.entries else 0
-        at = max(len(self.entries) - 1, 0)
-        while at and _while(self.entries[at - 1], _stride(self.reach)) >= latest:
-            at -= 1
-        return at
+        """So many entries, the first ones, stay as they are until ``thinned`` changes."""
+        for i, entry in enumerate(self.entries if self._stride else ()):
+            stride = self._stride.get(kind(entry), 1)
+            if entry.place // stride >= self._place // stride:
+                return i
+        return len(self.entries)
 
     def places(self, updates: Iterable[Entry]) -> list[int]:
         """The entries that stand for all updates that were added, in their order."""
-        left: dict[tuple[Hashable, ...], list[int]] = {}
+        left: dict[Kind, list[int]] = {}
         for i, entry in enumerate(self.entries):
             left.setdefault(kind(entry), []).extend([i] * entry.updates)
         of_kind = {name: iter(numbers) for name, numbers in left.items()}
@@ -65,43 +89,37 @@ class History:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
+        kinds = [kind(entry) for entry in self.entries]
         return {
             "entries": [entry.to_list() for entry in self.entries],
             "taken": self.taken,
-            "reach": self.reach,
+            "thinned": self.thinned,
+            "place": self._place,
+            "strides": [[kinds.index(name), stride] for name, stride in self._stride.items()],
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
         self.entries = [Entry.from_list(item) for item in values["entries"]]
-        self.taken, self.reach = values["taken"], values["reach"]
+        self.taken, self.thinned, self._place = values["taken"], values["thinned"], values["place"]
+        self._stride = {kind(self.entries[i]): stride for i, stride in values["strides"]}
 
 
-def _stride(reach: int) -> int:
-    return max(reach // IN_A_ROW, 1)
-
-
-def _while(entry: Entry, places: int) -> int:
-    return int(entry.place // places)
-
-
-def _put(entries: list[Entry], entry: Entry, reach: int) -> None:
-    """Add an entry, to the latest like one where that is near enough, in the order of places."""
-    last, stride = len(entries) - 1, _stride(reach)
-    like = at = len(entries)
-    if last >= 0 and _while(entries[last], reach) == _while(entry, reach) and kind(entries[last]) == kind(entry):
-        like = at = last
-    elif stride > 1:
-        while at and _while(entries[at - 1], stride) == _while(entry, stride) and like > last:
-            at -= 1
-            like = at if kind(entries[at]) == kind(entry) else like
-    if like <= last:
-        entry = merged(entries.pop(like), entry)
-    at = next((i for i in range(at, len(entries)) if entries[i].place > entry.place), len(entries))
+def _put(entries: list[Entry], entry: Entry, stride: int) -> None:
+    """Add an entry, to the like one of its while where there is one, in the order of places."""
+    now, at = entry.place // stride, len(entries)
+    while stride > 1 and at and entries[at - 1].place // stride >= now:
+        at -= 1
+        like = entries[at]
+        if like.pair == entry.pair and kind(like) == kind(entry):
+            entry = merged(entries.pop(at), entry)
+            break
+    while at < len(entries) and entries[at].place <= entry.place:
+        at += 1
     entries.insert(at, entry)
 
 
-def kind(entry: Entry) -> tuple[Hashable, ...]:
+def kind(entry: Entry) -> Kind:
     """What entries must have in common to be put together: the clocks, what is claimed, and what is known of them."""
     return (
         entry.pair,
