@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from report.ledgers import RunSpec, is_governor, write_run
+from report.ledgers import RunSpec, is_governor, run_events, true_saving_percent, write_run
 from report.reading import strict, table
 
-from eerl_launch.report import write_report
+from eerl_launch.report import estimate, write_report
 
 
 def result(folder: Path, spec: RunSpec) -> dict:
@@ -27,6 +27,58 @@ def test_true_saving_is_found_though_responses_double(tmp_path: Path, seed: int)
     assert found["lowered"]["saving_percent"] == pytest.approx(12, abs=4)
     assert found["after_lock"]["saving_percent"] == pytest.approx(12, abs=4)
     assert found["lowered"]["throughput_change_percent"] == pytest.approx(0, abs=4)
+
+
+#: Updates, where the lock begins, and every how many-th update of the search is the governor's.
+LONG_RUNS = [
+    (450, 40, 4),
+    (600, 550, 2),
+    (600, 300, 10),
+    (1000, 500, 4),
+    (1000, 950, 0),
+    (1000, 2000, 25),
+    (2000, 300, 4),
+    (2000, 1500, 4),
+]
+
+
+@pytest.fixture(scope="module", params=["one by one", "put together"])
+def long_runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> list[tuple[dict, float]]:
+    """Result and true saving of long runs; as reckoned with, and as those many times as long would be."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "put together":
+            patch.setattr(estimate, "MOST_ENTRIES", 150)
+        found = []
+        for number, (updates, lock_from, every) in enumerate(LONG_RUNS):
+            spec = RunSpec(
+                updates=updates, lock_from=lock_from, governor_every=every, subphases=False, seed=number
+            )
+            folder = tmp_path_factory.mktemp("run")
+            found.append((result(folder, spec), true_saving_percent(spec, run_events(spec))))
+    return found
+
+
+def test_however_long_the_search_the_saving_is_found(long_runs: list[tuple[dict, float]]) -> None:
+    """Wherever the lock begins and however few updates are the governor's: near the truth, in intervals of use."""
+    for found, truth in long_runs:
+        whole = found["whole"]
+
+        assert whole["saving_percent"] == pytest.approx(truth, abs=0.6)
+        assert whole["saving_high_percent"] - whole["saving_low_percent"] < 1.5
+        assert found["lowered"]["saving_percent"] == pytest.approx(12 * 0.997, abs=0.8)
+        assert found["lowered"]["throughput_change_percent"] == pytest.approx(0, abs=1.0)
+
+
+def test_however_long_the_search_intervals_hold_the_truth(long_runs: list[tuple[dict, float]]) -> None:
+    """Of eight long runs all but one by chance."""
+    held = [
+        found["whole"]["saving_low_percent"] <= truth <= found["whole"]["saving_high_percent"]
+        for found, truth in long_runs
+    ]
+
+    assert sum(held) >= len(held) - 1
 
 
 def test_slowdown_is_found(tmp_path: Path) -> None:

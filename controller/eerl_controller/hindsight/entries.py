@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eerl_controller.clocks import GOVERNOR, Pair
@@ -48,6 +48,8 @@ class Entry:
     before_valid: float | None
     #: Validation runs under generation's clock (contract 3.7): its seconds, and joules where known.
     validation: tuple[float, float | None]
+    #: Of several updates: what the mean of logs is more than the log of the mean, by count and part.
+    bends: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def claimed(self) -> float:
@@ -73,13 +75,14 @@ class Entry:
             list(self.pools_j) if self.pools_j else None,
             self.before_valid,
             list(self.validation),
+            dict(self.bends),
         ]
 
     @classmethod
     def from_list(cls, values: list[Any]) -> Entry:
         """What :meth:`to_list` wrote."""
         place, pair, evidence, mixed, blame, elapsed_s, energy_j, updates, own_s, own_j, *rest = values
-        phases, counts, arrivals, pools, before, validation = rest
+        phases, counts, arrivals, pools, before, validation, bends = rest
         return cls(
             place,
             Pair(*pair),
@@ -97,6 +100,7 @@ class Entry:
             (pools[0], pools[1]) if pools else None,
             before,
             (validation[0], validation[1]),
+            bends,
         )
 
 

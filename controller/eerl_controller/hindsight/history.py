@@ -9,17 +9,16 @@ has least of, and that stays as it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from eerl_controller.hindsight.entries import Entry
+from eerl_controller.hindsight.merging import Kind, kind, merged
 
 #: Entries that are reckoned with while the run goes on.
 MOST_ENTRIES = 400
 #: Entries that are no evidence tell sums only: of those, so many times fewer will do.
 WITHOUT_EVIDENCE = 4
-
-Kind = tuple[Hashable, ...]
 
 
 class History:
@@ -117,65 +116,3 @@ def _put(entries: list[Entry], entry: Entry, stride: int) -> None:
     while at < len(entries) and entries[at].place <= entry.place:
         at += 1
     entries.insert(at, entry)
-
-
-def kind(entry: Entry) -> Kind:
-    """What entries must have in common to be put together: the clocks, what is claimed, and what is known of them."""
-    return (
-        entry.pair,
-        entry.evidence,
-        entry.mixed,
-        entry.claimed,
-        entry.energy_j is None,
-        entry.own_j is None,
-        # The later of two means is not the mean of the later ones.
-        entry.arrivals_s and entry.arrivals_s[0] > entry.arrivals_s[1],
-        entry.pools_j is None,
-        entry.before_valid is None,
-        entry.validation[0] > 0.0 and entry.validation[1] is None,
-        frozenset(entry.phases),
-        frozenset(entry.counts),
-        frozenset(name for name, (_, joules) in entry.phases.items() if joules is None),
-    )
-
-
-def merged(one: Entry, other: Entry) -> Entry:
-    """Two like entries as one: means by update."""
-    share = one.updates / (one.updates + other.updates)
-
-    def mean(a: float, b: float) -> float:
-        return share * a + (1.0 - share) * b
-
-    def known(a: float | None, b: float | None) -> float | None:
-        return None if a is None or b is None else mean(a, b)
-
-    def pair(a: tuple[float, float] | None, b: tuple[float, float] | None) -> tuple[float, float] | None:
-        return None if a is None or b is None else (mean(a[0], b[0]), mean(a[1], b[1]))
-
-    return Entry(
-        place=mean(one.place, other.place),
-        pair=one.pair,
-        evidence=one.evidence,
-        mixed=one.mixed,
-        blame=one.blame,
-        elapsed_s=mean(one.elapsed_s, other.elapsed_s),
-        energy_j=known(one.energy_j, other.energy_j),
-        updates=one.updates + other.updates,
-        own_s=mean(one.own_s, other.own_s),
-        own_j=known(one.own_j, other.own_j),
-        phases={
-            name: (mean(seconds, other.phases[name][0]), known(joules, other.phases[name][1]))
-            for name, (seconds, joules) in one.phases.items()
-        },
-        counts={name: mean(value, other.counts[name]) for name, value in one.counts.items()},
-        arrivals_s=pair(one.arrivals_s, other.arrivals_s),
-        pools_j=pair(one.pools_j, other.pools_j),
-        before_valid=known(one.before_valid, other.before_valid),
-        validation=(mean(one.validation[0], other.validation[0]), _visit_j(one, other, mean)),
-    )
-
-
-def _visit_j(one: Entry, other: Entry, mean: Callable[[float, float], float]) -> float | None:
-    """Joules of validation; an update without any took none for it."""
-    joules = [0.0 if item.validation[0] <= 0.0 else item.validation[1] for item in (one, other)]
-    return None if joules[0] is None or joules[1] is None else mean(joules[0], joules[1])
