@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from report.ledgers import RunSpec, is_governor, run_events, true_saving_percent, write_run
+from report.ledgers import RunSpec, is_governor, run_events, true_saving_percent, write_ledger, write_run
 from report.reading import strict, table
 
 from eerl_launch.report import estimate, write_report
@@ -32,13 +32,13 @@ def test_true_saving_is_found_though_responses_double(tmp_path: Path, seed: int)
 #: Updates, where the lock begins, and every how many-th update of the search is the governor's.
 LONG_RUNS = [
     (450, 40, 4),
-    (600, 550, 2),
+    (600, 550, 3),
     (600, 300, 10),
     (1000, 500, 4),
     (1000, 950, 0),
     (1000, 2000, 25),
-    (2000, 300, 4),
-    (2000, 1500, 4),
+    (1500, 300, 4),
+    (1500, 1400, 5),
 ]
 
 
@@ -55,8 +55,10 @@ def long_runs(
             spec = RunSpec(
                 updates=updates, lock_from=lock_from, governor_every=every, subphases=False, seed=number
             )
-            folder = tmp_path_factory.mktemp("run")
-            found.append((result(folder, spec), true_saving_percent(spec, run_events(spec))))
+            events = list(run_events(spec))
+            folder = write_ledger(tmp_path_factory.mktemp("run"), iter(events))
+            read = strict(write_report(folder, ["json"]).json)["result"]
+            found.append((read, true_saving_percent(spec, events)))
     return found
 
 

@@ -49,7 +49,7 @@ class Slot:
 
     @property
     def bend(self) -> str | None:
-        """Whose bend its logs have; None for watts, which work hardly moves, and where means themselves are wanted."""
+        """Whose bend its logs have; None for watts, which work hardly moves, and where means are wanted."""
         if not self.is_time or self.skewed:
             return None
         return next((name for name in PARTS if self.name.startswith(name)), WHOLE)
