@@ -15,6 +15,7 @@ from eerl_launch.evidence.paired import Stretch, compare_pairs, stretches
 from eerl_launch.evidence.pooled import FIRST_POSITION, PooledModel, fit_pooled
 from eerl_launch.evidence.predictor import evaluate_predictor
 from eerl_launch.evidence.runs import EvidenceError, RunData, load_run, same_folder
+from eerl_launch.report.heap import collections_paused
 
 SCHEMA = "eerl.compare"
 SCHEMA_VERSION = 1
@@ -33,7 +34,8 @@ def compare(folders: Sequence[Path]) -> Document:
     for one, other in combinations(folders, 2):
         if same_folder(one, other):
             raise EvidenceError(f"{other}: given twice")
-    runs = [load_run(folder) for folder in folders]
+    with collections_paused():
+        runs = [load_run(folder) for folder in folders]
     _tell_apart(runs)
     governors = [data for data in runs if data.is_governor]
     controlled = [data for data in runs if not data.is_governor]

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import selectors
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eerl_launch import agents_start
-from eerl_launch.energy import Allocation
+from eerl_launch.energy import Allocation, PhaseStatistics
 from eerl_launch.nodes import Nodes
 from eerl_launch.orders import Orders
+from eerl_launch.policy import ReportOptions
 from eerl_launch.telling import say
+
+if TYPE_CHECKING:
+    from eerl_launch.report.document import Report
 
 #: Agents have this long to say good-bye; one that has not even joined is not waited for.
 _FAREWELL_S = 6.0
@@ -59,7 +63,17 @@ def end_event(
         },
         "gpu_estimated_j": {uuid: meter.estimated_j for uuid, meter in meters.items() if meter.estimated_j},
         "gpu_power_w": energy.mean_power_w(),
+        "gpu_load": {uuid: _load(load) for uuid, load in energy.loads().items()},
         "resets": {node.name: _reset(nodes, orders, node.name) for node in nodes.by_name.values()},
+    }
+
+
+def _load(load: PhaseStatistics) -> dict[str, float | None]:
+    return {
+        "achieved_mhz": load.achieved_mhz,
+        "busy_fraction": load.busy_fraction,
+        "capped_fraction": load.capped_fraction,
+        "slowed_fraction": load.slowed_fraction,
     }
 
 
@@ -75,12 +89,15 @@ def _reset(nodes: Nodes, orders: Orders, name: str) -> dict[str, Any]:
     return {"ok": not left and not failures, "failures": failures, "unknown": False}
 
 
-def report(folder: Path, formats: Sequence[str], silence: str | None) -> int:
-    """Make the report and tell where it is; 0 when it was made. ``silence`` says why no markers came, if so."""
+def report(folder: Path, wanted: ReportOptions, silence: str | None) -> int:
+    """Make the report, send it on where asked for, tell where it is; 0 when it was made.
+
+    ``silence`` says why no markers came, if so.
+    """
     try:
         from eerl_launch.report import write_report
 
-        paths = write_report(folder, formats)
+        paths = write_report(folder, wanted.formats)
     except Exception as error:
         say(f"the report failed ({error!r}); the ledger is complete: eerl report {folder}")
         return 1
@@ -88,7 +105,22 @@ def report(folder: Path, formats: Sequence[str], silence: str | None) -> int:
         say(f'no markers came, so only the whole job is measured{silence}; see README, "Markers"')
     for line in [*paths.summary.splitlines(), f"report: {folder}"]:
         say(line)
+    if wanted.to and paths.report is not None:
+        _send_on(folder, wanted, paths.report)
     return 0
+
+
+def _send_on(folder: Path, wanted: ReportOptions, made: Report) -> None:
+    """To the outlets, within bounds; what fails there is told, and is no failure of the run."""
+    try:
+        from eerl_launch.outlets.delivery import JOB_PATIENCE_S, deliver
+        from eerl_launch.outlets.parcel import pack
+
+        for sent in deliver(wanted.to, pack(made, folder, wanted.openmetrics_folder), JOB_PATIENCE_S):
+            again = "" if sent.delivered else f"; once mended: eerl report {folder} --to {sent.name}"
+            say(f"{sent.name}: {sent.text}{again}")
+    except Exception as error:
+        say(f"the report was not sent on ({error!r}): eerl report {folder} --to {' --to '.join(wanted.to)}")
 
 
 def show_life() -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from eerl_launch.curve import MAX_GAP_S
 from eerl_launch.devices.base import GpuSample
+from eerl_launch.idle_watch import IdleWatch
 from eerl_launch.meter import Meter
 from eerl_launch.meter import Notice as Notice
 from eerl_launch.power_watch import PowerWatch
@@ -68,6 +69,24 @@ _COLUMNS = tuple(PhaseStatistics.__dataclass_fields__)
 _WIDTH = len(_COLUMNS)
 
 
+def _count(running: list[float], sample: GpuSample) -> None:
+    running[0] += 1
+    if sample.util_pct is not None:
+        running[1] += 1
+        running[2] += sample.util_pct > 0
+    if sample.sm_mhz is not None and sample.util_pct != 0:  # of unknown use: taken as busy
+        running[3] += 1
+        running[4] += sample.sm_mhz
+    if sample.reasons is not None:
+        running[5] += 1
+        running[6] += bool(sample.reasons & POWER_CAP)
+        running[7] += bool(sample.reasons & THERMAL_OR_HARDWARE)
+
+
+def _statistics(running: Sequence[float]) -> PhaseStatistics:
+    return PhaseStatistics(**{name: int(value) for name, value in zip(_COLUMNS, running, strict=True)})
+
+
 class _Sums:
     """Running sums over the samples of some GPUs of one node."""
 
@@ -80,18 +99,7 @@ class _Sums:
 
     def take(self, sample: GpuSample) -> None:
         """Add one GPU's part of a sample."""
-        running = self._running
-        running[0] += 1
-        if sample.util_pct is not None:
-            running[1] += 1
-            running[2] += sample.util_pct > 0
-        if sample.sm_mhz is not None and sample.util_pct != 0:  # of unknown use: taken as busy
-            running[3] += 1
-            running[4] += sample.sm_mhz
-        if sample.reasons is not None:
-            running[5] += 1
-            running[6] += bool(sample.reasons & POWER_CAP)
-            running[7] += bool(sample.reasons & THERMAL_OR_HARDWARE)
+        _count(self._running, sample)
 
     def close_sample(self, t_s: float) -> None:
         """All GPUs have been taken; the sums are of this instant."""
@@ -139,6 +147,8 @@ class NodeEnergy:
         self.uuids = tuple(uuids)
         self.meters = {uuid: Meter(uuid, self.max_gap_s, counter_period_s) for uuid in self.uuids}
         self.powers = {uuid: PowerWatch(uuid, self.max_gap_s) for uuid in self.uuids}
+        self._by_gpu = {uuid: [0.0] * _WIDTH for uuid in self.uuids}
+        self.idles = {uuid: IdleWatch() for uuid in self.uuids}
         self._last_t_s = float("-inf")
         self._groups = [_Sums(self.uuids)]
         self._group_of = dict.fromkeys(self.uuids, self._groups[0])
@@ -184,6 +194,8 @@ class NodeEnergy:
             notices += self.powers[uuid].read(own_t_s, sample)
             if sample is not None:
                 self._group_of[uuid].take(sample)
+                _count(self._by_gpu[uuid], sample)
+                self.idles[uuid].read(own_t_s, sample.util_pct)
         self._last_t_s = t_s
         for group in self._groups:
             group.close_sample(t_s)
@@ -195,6 +207,8 @@ class NodeEnergy:
             group.forget_before(t_s)
         for meter in self.meters.values():
             meter.curve.forget_before(t_s)
+        for idle in self.idles.values():
+            idle.forget_before(t_s)
 
     def between_j(self, begin_s: float, end_s: float) -> dict[str, float | None]:
         """Joules of every GPU between two instants; None where an edge is not covered."""
@@ -214,6 +228,10 @@ class NodeEnergy:
                     return None
                 total_j += edge.error_j
         return total_j
+
+    def loads(self) -> dict[str, PhaseStatistics]:
+        """What every GPU did in all of its samples."""
+        return {uuid: _statistics(running) for uuid, running in self._by_gpu.items()}
 
     def add_statistics(
         self, total: list[float], begin_s: float, end_s: float, uuids: frozenset[str] | None
@@ -265,6 +283,10 @@ class Allocation:
         """Mean draw of every GPU alone, by its power samples, whatever its counter covers."""
         return {uuid: power.mean_w for node in self.nodes.values() for uuid, power in node.powers.items()}
 
+    def loads(self) -> dict[str, PhaseStatistics]:
+        """Clock, busy share and event reasons of every GPU over the whole run."""
+        return {uuid: load for node in self.nodes.values() for uuid, load in node.loads().items()}
+
     @property
     def estimating(self) -> bool:
         """Whether the energy of any GPU comes from power samples now."""
@@ -287,8 +309,20 @@ class Allocation:
         for node in self.nodes.values():
             for begin_s, end_s in intervals:
                 node.add_statistics(total, begin_s, end_s, uuids)
-        counts = {name: int(value) for name, value in zip(_COLUMNS, total, strict=True)}
-        return PhaseStatistics(**counts)
+        return _statistics(total)
+
+    def idle_tail_s(
+        self, intervals: Sequence[tuple[float, float]], uuids: frozenset[str] | None = None
+    ) -> dict[str, float | None]:
+        """Seconds at the ends of the intervals in which each of these GPUs (None: all) had nothing to do."""
+        result: dict[str, float | None] = {}
+        for node in self.nodes.values():
+            for uuid, idle in node.idles.items():
+                if uuids is None or uuid in uuids:
+                    tails = [idle.tail_s(begin_s, end_s) for begin_s, end_s in intervals]
+                    known = [tail_s for tail_s in tails if tail_s is not None]
+                    result[uuid] = sum(known) if len(known) == len(tails) else None
+        return result
 
     def covered(self, t_s: float) -> bool:
         """Whether every GPU that answers has a fresh reading at or after ``t_s``; silent nodes do not answer."""

@@ -32,6 +32,7 @@ _MAX_FIELDS = 40
 _MAX_NOTE = 800
 _TEXTS = frozenset({"phase", "role", "name", "framework", "mode", "text", "kind"})
 _LAST_FLUSH_S = 0.1
+_QUANTILES = (10, 25, 50, 75, 90, 95, 99)
 
 
 _sender = Sender()
@@ -237,6 +238,24 @@ def resume(update: int | None = None) -> None:
 def metric(name: str, value: float, update: int | None = None) -> None:
     """A quantity to show beside the energy, such as ``validation_accuracy``."""
     _send("metric", {"name": name, "value": value, "update": update}, "value")
+
+
+def response_lengths(lengths: Iterable[int], update: int | None = None) -> None:
+    """The lengths in tokens of all responses of an update, over the whole job: their mean and quantiles are sent.
+
+    For ``eerl profile``; the metric ``response_length_tokens`` may be sent by other means just as well.
+    """
+    try:
+        if _listener() is None:
+            return
+        known = sorted(int(length) for length in lengths)
+        if known:
+            last = len(known) - 1
+            quantiles = {f"p{percent}": known[round(last * percent / 100)] for percent in _QUANTILES}
+            fields = {"name": "response_length_tokens", "value": sum(known) / len(known), "update": update}
+            _send("metric", {**fields, **quantiles, "max": known[-1], "responses": len(known)}, "value")
+    except Exception:  # the trainer comes first, whatever it passed us
+        _sender.lose()
 
 
 def note(text: str, kind: str = "adapter") -> None:

@@ -61,6 +61,12 @@ class Measures:
                 total[uuid] = None if joules is None or before is None else before + joules
         return total
 
+    def idle_tail_s(
+        self, intervals: Sequence[Interval], gpus: frozenset[str] | None = None
+    ) -> dict[str, float | None]:
+        """Seconds at the ends of the intervals in which each of these GPUs (None: all) had nothing to do."""
+        return self._energy.idle_tail_s(intervals, gpus)
+
     def requested_mhz(self, role: str | None, intervals: Sequence[Interval]) -> int | None:
         """The clock asked for at the middle of the longest interval; of no role: the training pool's."""
         clocks = self._clocks.get(ALL) or self._clocks.get(role or "training")

@@ -12,6 +12,8 @@ from eerl_launch.phase_shares import Share, seconds, shares
 
 #: Runs of one phase in an update that get a ledger line each; more are summed up in one line.
 _MAX_LINES = 50
+#: The phase in which GPUs run out of work one by one, as the longest responses are waited for.
+_GENERATION = "generation"
 
 
 class PhaseLines:
@@ -100,6 +102,11 @@ class PhaseLines:
             "exclusive": exclusive,
             "complete": complete,
         }
+        if exclusive and phase == _GENERATION:
+            tails_s = self._measures.idle_tail_s(intervals, share.workers or share.gpus)
+            event["gpu_idle_tail_s"] = {
+                uuid: None if tail_s is None else round(tail_s, 2) for uuid, tail_s in tails_s.items()
+            }
         if len(intervals) > 1:
             event["intervals"] = len(intervals)
         return event

@@ -14,6 +14,7 @@ from eerl_launch import clock_wishes
 from eerl_launch.arrangement import Arrangement
 from eerl_launch.clock_maps import clock_map
 from eerl_launch.energy import Allocation
+from eerl_launch.gpu_detail import GpuDetail
 from eerl_launch.handover import Handover
 from eerl_launch.markers import Marker
 from eerl_launch.modes import Mode
@@ -56,6 +57,7 @@ class Pilot:
         self.objections = Objections(policy, nodes, arrangement, steering, voice)
         self._builder = RecordBuilder(energy, steering.plans, steering.clocks, arrangement)
         self._controller: Controller | None = None
+        self._detail = GpuDetail()
         self._warm_start = WarmStart(Path(config["run_folder"]), policy.warm_start)
         self._total_updates = policy.total_updates
         self._handover = Handover(steering, config["time_scale"])
@@ -222,9 +224,15 @@ class Pilot:
         """Ledger lines of phases that ran before the first update (a validation before step 1, say)."""
         if not occurrences:
             return []
-        return self._builder.phase_events(
+        lines = self._builder.phase_events(
             occurrences, None, 0.0, until_s, all_nodes_measured=self._all_measured()
         )
+        return self._detail.thin(lines)
+
+    def leave_sums(self) -> None:
+        """Write what the phases' lines left to sums, at the end of the run."""
+        for event in self._detail.rest():
+            self._voice.log(event.pop("ev"), **event)
 
     def _all_measured(self) -> bool:
         return all(node.state == "joined" for node in self._nodes.by_name.values())
@@ -269,7 +277,7 @@ class Pilot:
             self._voice.log("event", kind="warning", text=text)
             self._voice.say_once("record", f"{text}; it is left out (more are only in the ledger)")
             return
-        for event in built.phase_events:
+        for event in self._detail.thin(built.phase_events):
             self._voice.log(event.pop("ev"), **event)
         self._log_update(update, built)
         if self._controller is not None:

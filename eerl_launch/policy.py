@@ -37,13 +37,18 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """What the report adds: money and CO2 when prices are given, and the file formats."""
+    """What the report adds: money and CO2 when prices are given, the file formats, and where else numbers go.
+
+    ``to`` names outlets (:mod:`eerl_launch.outlets`); ``openmetrics_folder`` None is the run folder.
+    """
 
     price_per_kwh: float | None = None
     currency: str = "USD"
     carbon_g_per_kwh: float | None = None
     pue: float = 1.0
     formats: tuple[str, ...] = FORMATS
+    to: tuple[str, ...] = ()
+    openmetrics_folder: str | None = None
 
 
 #: The nested parts of a policy by name.

@@ -11,7 +11,8 @@ import yaml
 
 from eerl_launch import policy_values as values
 from eerl_launch.errors import PolicyError
-from eerl_launch.policy import SECTIONS, Fixed, Policy
+from eerl_launch.outlets import OUTLETS
+from eerl_launch.policy import FORMATS, SECTIONS, Fixed, Policy
 from eerl_launch.policy_values import MODES, NULLS, POLICIES, BadValueError, Parser, seen
 from eerl_launch.yaml_file import compose, read_text
 
@@ -38,7 +39,9 @@ _SCHEMA: Mapping[str, Parser | Mapping[str, Parser]] = {
         "currency": values.currency,
         "carbon_g_per_kwh": values.real("grams of CO2 of 0 or more, such as 380, or null", 0.0, NULLS),
         "pue": values.real("power usage effectiveness of 1 or more, such as 1.2", 1.0),
-        "formats": values.formats,
+        "formats": values.several(FORMATS, least=1),
+        "to": values.several(OUTLETS, least=0),
+        "openmetrics_folder": values.folder,
     },
 }
 

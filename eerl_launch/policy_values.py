@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import yaml
-
-from eerl_launch.policy import FORMATS
 
 POLICIES = ("eerl", "paper", "fixed", "governor")
 MODES = ("auto", "colocated_sync", "disaggregated_sync", "async_drained", "async_inflight")
@@ -170,9 +168,23 @@ def gpus(node: yaml.Node) -> tuple[str, ...] | None:
     return tuple(entries)
 
 
-def formats(node: yaml.Node) -> tuple[str, ...]:
-    """Report formats, in the order in which they are documented."""
-    if not isinstance(node, yaml.SequenceNode) or not node.value:
-        raise BadValueError(f"a list out of {', '.join(FORMATS)}")
-    chosen = {choice(*FORMATS)(item) for item in node.value}
-    return tuple(name for name in FORMATS if name in chosen)
+def several(words: Sequence[str], *, least: int) -> Parser:
+    """A list out of some words, in the order in which they are documented."""
+
+    def parse(node: yaml.Node) -> tuple[str, ...]:
+        if not isinstance(node, yaml.SequenceNode) or len(node.value) < least:
+            raise BadValueError(f"a list out of {', '.join(words)}")
+        chosen = {choice(*words)(item) for item in node.value}
+        return tuple(name for name in words if name in chosen)
+
+    return parse
+
+
+def folder(node: yaml.Node) -> str | None:
+    """An absolute path, or null."""
+    text = _text(node)
+    if _plain(node) in NULLS:
+        return None
+    if text is None or not text.startswith("/") or not text.isprintable():
+        raise BadValueError("the absolute path of a folder, such as /var/lib/node_exporter/textfile, or null")
+    return text

@@ -29,6 +29,7 @@ from eerl_launch.adapter_watch import Adapters
 from eerl_launch.arrangement import Arrangement
 from eerl_launch.clock_maps import clock_map
 from eerl_launch.energy import Allocation
+from eerl_launch.gpu_detail import TickDetail
 from eerl_launch.ledger import LedgerWriter
 from eerl_launch.marker_intake import MarkerIntake
 from eerl_launch.marker_server import MarkerServer
@@ -100,6 +101,7 @@ class Session:
             self.intake.bad_lines,
             self._nodes_changed,
         )
+        self.ticks = TickDetail()
         self.progress = Progress(time_scale=config["time_scale"])
         self.closed: deque[Closed] = deque()
         self.end: dict[str, Any] | None = None
@@ -174,7 +176,8 @@ class Session:
 
     def _log_totals(self) -> None:
         silent = [node.name for node in self.nodes.by_name.values() if node.state != "joined"]
-        self.voice.log("tick", gpu_energy_j=self.energy.cumulative_j(), nodes_silent=silent)
+        totals_j = self.ticks.totals(self.energy.cumulative_j(), time.monotonic())
+        self.voice.log("tick", gpu_energy_j=totals_j, nodes_silent=silent)
 
     def _show_progress(self) -> None:
         if self.tracker.updates_seen == 0 and not self.progress.is_terminal:
@@ -307,6 +310,7 @@ class Session:
             self._record(self.closed.popleft().update)
         for event in self.pilot.before_first(self.tracker.take_before(), ended_s):
             self.ledger.append(event)
+        self.pilot.leave_sums()
         self.pilot.leave_posterior()
         self._log_end(ended_s)
         self.markers.close()
@@ -316,7 +320,7 @@ class Session:
         silence = None if self._phases_came else self.adapters.why_silent()
         shutil.rmtree(self.config["private_folder"], ignore_errors=True)
         folder = Path(self.config["run_folder"])
-        return ending.report(folder, self.policy.report.formats, silence)
+        return ending.report(folder, self.policy.report, silence)
 
     def _log_end(self, ended_s: float) -> None:
         for node in self.nodes.joined:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from eerl_launch.errors import OptionError
 from eerl_launch.sweep_plan import GOVERNOR, Task, cell_folder, left, ordered, policy_text, tasks
-from eerl_launch.sweep_run import cell_argv, run_tasks
+from eerl_launch.sweep_run import cell_arguments, run_tasks
 from eerl_launch.sweep_study import Study, read_study, setting_name, study_text
 from eerl_launch.sweep_submit import SCRIPT, STUDY, refuse_while_queued, script_text, submit
 
@@ -54,8 +54,8 @@ class Sweep:
             say(f"\nallocation {task.number}: {task.words} ({state})")
             for setting in ordered(task, [GOVERNOR, *missing]) if missing else []:
                 folder = cell_folder(self.out, task, "ALLOCATION", setting)
-                argv = cell_argv(study, task, setting, folder)
-                say(f"  {setting_name(setting)}: eerl-run {_joined(argv[4:])}")
+                arguments = cell_arguments(study, task, setting, folder)
+                say(f"  {setting_name(setting)}: eerl-run {_joined(arguments)}")
         say(f"\npolicy of {setting_name(study.pairs[0])}:\n{policy_text(study, study.pairs[0])}")
         say(f"{SCRIPT}:\n{script_text(study, self.out, self.unfinished or self.tasks)}")
 

@@ -33,12 +33,12 @@ def allocation_name(environment: Mapping[str, str]) -> str:
     return f"job{job}.{environment.get('SLURM_RESTART_COUNT', '0')}"
 
 
-def cell_argv(study: Study, task: Task, setting: Setting, folder: Path) -> list[str]:
-    """The command of a cell: the launcher with the cell's policy, around the study's command."""
+def cell_arguments(study: Study, task: Task, setting: Setting, folder: Path) -> list[str]:
+    """What eerl-run is given for a cell: its policy and folder, and the study's command."""
     options = ["--policy", str(folder / "policy.yaml"), "--out", str(folder)]
     if study.simulate:
         options += ["--simulate", study.simulate, "--time-scale", f"{study.time_scale:g}"]
-    return [*LAUNCHER, *options, "--", *study.argv(task.workload, task.seed, task.repetition)]
+    return [*options, "--", *study.argv(task.workload, task.seed, task.repetition)]
 
 
 class Allocation:
@@ -79,7 +79,7 @@ class Allocation:
         (folder / CELL_NOTE).unlink(missing_ok=True)
         (folder / "policy.yaml").write_text(policy_text(self._study, setting))
         before = set(folder.glob("eerl-*"))
-        argv = cell_argv(self._study, self._task, setting, folder)
+        argv = [*LAUNCHER, *cell_arguments(self._study, self._task, setting, folder)]
         begin = time.time()
         self._child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=self._environment())
         code = self._child.wait()

@@ -15,6 +15,8 @@ import click
 
 from eerl_launch import __version__
 from eerl_launch.errors import EerlError, OptionError
+from eerl_launch.outlets import OUTLETS
+from eerl_launch.profile_command import profile
 from eerl_launch.replay_command import replay
 
 _FOLDER = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
@@ -41,10 +43,33 @@ def eerl() -> None:
 @_FOLDER
 @click.option("--out", type=click.Path(path_type=Path), help="Where the files are written [default: DIR].")
 @click.option(
-    "--format", "formats", multiple=True, metavar="FORMAT", help="html, json, csv or txt; may be repeated."
+    "--format",
+    "formats",
+    multiple=True,
+    metavar="FORMAT",
+    help="html, json, csv, txt, or, by an installed Chromium or Chrome, pdf or png; may be repeated.",
+)
+@click.option(
+    "--to",
+    "outlets",
+    multiple=True,
+    type=click.Choice(OUTLETS),
+    help="Send the numbers on as well; may be repeated.",
+)
+@click.option(
+    "--openmetrics-folder",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Where `--to openmetrics` writes eerl-RUN.prom [default: metrics.prom with the report].",
 )
 @click.option("--quiet", is_flag=True, help="Print the files' names only.")
-def report(folder: Path, out: Path | None, formats: tuple[str, ...], quiet: bool) -> None:
+def report(
+    folder: Path,
+    out: Path | None,
+    formats: tuple[str, ...],
+    outlets: tuple[str, ...],
+    openmetrics_folder: Path | None,
+    quiet: bool,
+) -> None:
     """(Re)make the report from the ledger of the run in DIR."""
     from eerl_launch.report import write_report
 
@@ -53,13 +78,25 @@ def report(folder: Path, out: Path | None, formats: tuple[str, ...], quiet: bool
         click.echo(f"eerl: {note}", err=True)
     if not quiet:
         click.echo(paths.summary)
-    files = (paths.html, paths.json, paths.txt, paths.updates_csv, paths.phases_csv, paths.gpus_csv)
-    for path in files:
-        if path is not None:
-            click.echo(str(path))
+    for path in paths.written():
+        click.echo(str(path))
+    if outlets and paths.report is not None:
+        from eerl_launch.outlets.delivery import PATIENCE_S, deliver
+        from eerl_launch.outlets.parcel import pack
+
+        metrics = str(openmetrics_folder.absolute()) if openmetrics_folder else None
+        where = (out or (folder.parent if folder.is_file() else folder)).absolute()
+        sent = deliver(list(dict.fromkeys(outlets)), pack(paths.report, where, metrics), PATIENCE_S)
+        for item in sent:
+            click.echo(
+                f"{item.name}: {item.text}" if item.delivered else f"eerl: {item.name}: {item.text}",
+                err=not item.delivered,
+            )
+        sys.exit(0 if all(item.delivered for item in sent) else 1)
 
 
 eerl.add_command(replay)
+eerl.add_command(profile)
 
 
 @eerl.command()

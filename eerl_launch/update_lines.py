@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from eerl_launch.gpu_detail import millijoules
 from eerl_launch.record_builder import Built
 from eerl_launch.updates import Update
 
@@ -58,7 +59,7 @@ def update_fields(
         "state": state,
         "plan_id": record.plan_id,
         "governor": governor,
-        "gpu_energy_j": built.gpu_energy_j,
+        "gpu_energy_j": millijoules(built.gpu_energy_j),
         "unattributed": built.unattributed,
         "pool_waits": built.waits,
         "usable": reason is None,

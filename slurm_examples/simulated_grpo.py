@@ -29,6 +29,9 @@ from eerl_launch import mark
 from eerl_launch.devices.base import DeviceError
 from eerl_launch.simulate import SimWorkload
 
+#: What the run is along the axes of `eerl profile`.
+ABOUT = {"model": "simulated", "algorithm": "GRPO", "reward": "function", "task": "drawn lengths"}
+
 
 def one_update(workload: SimWorkload, update: int, total: int, seed: int, gpus: int) -> str:
     rng = stream(seed, update)
@@ -39,6 +42,7 @@ def one_update(workload: SimWorkload, update: int, total: int, seed: int, gpus: 
     with mark.phase("generation", update) as phase:
         generate(workload, rollout, slow * rng.lognormvariate(0, 0.006))
         phase.set(generated_tokens=rollout.generated_tokens, longest_response_tokens=rollout.longest)
+    mark.response_lengths(rollout.lengths, update)
     with mark.phase("reward", update):
         slow_verifier_s = 6.0 if rng.random() < 0.02 else 0.0
         workload.run_phase("idle", 1.5 * rng.lognormvariate(0, 0.05) + slow_verifier_s)
@@ -76,7 +80,7 @@ def one_update(workload: SimWorkload, update: int, total: int, seed: int, gpus: 
 def colocated(total: int, seed: int, log_every: int) -> None:
     with SimWorkload() as workload:
         spec = workload.simulation.spec
-        mark.run(framework="simulated_grpo", mode="colocated_sync", total_updates=total, model="simulated")
+        mark.run(framework="simulated_grpo", mode="colocated_sync", total_updates=total, **ABOUT)
         for update in range(total):
             line = one_update(workload, update, total, seed, spec.nodes * spec.gpus_per_node)
             if (update + 1) % log_every == 0 or update + 1 == total:

@@ -39,6 +39,8 @@ def _check(name: str, value: float | None, *, positive: bool = False) -> None:
     """Raise unless ``value`` is None or a possible number that is not negative (or is positive)."""
     if value is None:
         return
+    if value.__class__ is float and 0.0 < value <= LARGEST:  # nearly all there are, in a long ledger
+        return
     if isinstance(value, bool) or not isinstance(value, Real):
         raise RecordError(f"{name} must be a number or None, not {value!r}")
     if not math.isfinite(value) or value < 0 or (positive and value == 0):

@@ -100,14 +100,19 @@ def phase_totals(record: UpdateRecord) -> dict[str, tuple[float, float | None]]:
     A part of unknown length counts for nothing: its time stays in the update's remainder.
     """
     totals: dict[str, tuple[float, float | None]] = {}
-    for full_name in sorted(record.phases):
-        part = record.phases[full_name]
+    phases = record.phases
+    for full_name in sorted(phases):
+        part = phases[full_name]
         if part.elapsed_s is None:
             continue
+        joules = None if part.energy_j is None else float(part.energy_j)
         name = full_name.split("/", 1)[0]
-        elapsed_s, energy_j = totals.get(name, (0.0, 0.0))
-        energy_j = None if energy_j is None or part.energy_j is None else energy_j + part.energy_j
-        totals[name] = (elapsed_s + float(part.elapsed_s), energy_j)
+        if name in totals:
+            elapsed_s, energy_j = totals[name]
+            both_j = None if energy_j is None or joules is None else energy_j + joules
+            totals[name] = (elapsed_s + float(part.elapsed_s), both_j)
+        else:
+            totals[name] = (float(part.elapsed_s), joules)
     return totals
 
 

@@ -134,6 +134,7 @@ class Steps:
         if consumed is not None:
             fields["longest_consumed_tokens"] = consumed.longest
             fields["responses"] = consumed.responses
+            mark.response_lengths(consumed.all_lengths, self._update)
         if not asynchronous and self._rounds and self._generated is not None:
             fields.update(self._generated.generated())
         elif not asynchronous and self._rounds:

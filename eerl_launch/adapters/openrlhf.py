@@ -124,6 +124,7 @@ def _train_step(trainer: Any, rollout_samples: Any, global_step: int, *_: Any, *
         fields["valid_tokens"] = step.consumed.tokens
         fields["longest_consumed_tokens"] = step.consumed.longest
         fields["responses"] = step.consumed.responses
+        mark.response_lengths(step.consumed.all_lengths, step.number)
     if not trainer.args.train.async_enable and step.generated is not None:
         fields.update(step.generated.generated())
     mark.update(step.number, **fields)

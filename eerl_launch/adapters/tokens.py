@@ -1,34 +1,43 @@
 """Token counts, exact or unknown, from what frameworks hand around; no framework is imported for it.
 
-Masks are tensors or arrays of any library: what is used here (slices, ``!=``, ``&``, ``sum``, ``max``) they all
+Masks are tensors or arrays of any library: what is used here (slices, ``!=``, ``&``, ``sum``, ``tolist``) they all
 have. Elements are counted, never summed as floats: a float32 loses ones beyond 16.7 million.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Tokens of some responses; ``longest`` in tokens."""
+    """Tokens of some responses; ``longest`` in tokens. ``lengths`` has those that were counted one by one."""
 
     tokens: int = 0
     longest: int = 0
     responses: int = 0
+    lengths: tuple[int, ...] = field(default=(), compare=False)
 
     def __add__(self, other: Counted) -> Counted:
         return Counted(
-            self.tokens + other.tokens, max(self.longest, other.longest), self.responses + other.responses
+            self.tokens + other.tokens,
+            max(self.longest, other.longest),
+            self.responses + other.responses,
+            self.lengths + other.lengths,
         )
 
     @classmethod
     def of(cls, lengths: Iterable[int]) -> Counted:
         """Responses of these lengths."""
         known = [int(length) for length in lengths]
-        return cls(sum(known), max(known, default=0), len(known))
+        return cls(sum(known), max(known, default=0), len(known), tuple(known))
+
+    @property
+    def all_lengths(self) -> tuple[int, ...]:
+        """The length of every response; empty when not all of them are known."""
+        return self.lengths if len(self.lengths) == self.responses else ()
 
     def generated(self) -> dict[str, int]:
         """The counts as the end of generation tells them."""
@@ -41,7 +50,8 @@ def masked(mask: Any, rows: Any = None) -> Counted:
     if rows is not None:
         counting = counting & (rows != 0)[:, None]
     per_row = counting.sum(-1)
-    return Counted(int(counting.sum()), int(per_row.max()) if len(per_row) else 0, int((per_row != 0).sum()))
+    lengths = tuple(int(length) for length in per_row.tolist() if length)
+    return Counted(int(counting.sum()), max(lengths, default=0), len(lengths), lengths)
 
 
 def whole(value: float, off_by: float) -> int | None:

@@ -154,8 +154,22 @@ def train_begins(trainer: Any) -> None:
         return
     cycle.number = None
     steps = trainer.state.max_steps * trainer.args.gradient_accumulation_steps
-    about = {"framework_version": adapter.version, "model": model_name(trainer)}
-    mark.run("trl", mode(trainer), steps // micro_steps(trainer), **about)
+    mark.run("trl", mode(trainer), steps // micro_steps(trainer), **about(trainer, adapter.version))
+
+
+def about(trainer: Any, version: str | None) -> dict[str, str | None]:
+    """What the run is along the axes of profiles, as far as the trainer's own objects say it."""
+    rewards = {
+        "model" if hasattr(f, "parameters") else "function" for f in getattr(trainer, "reward_funcs", ())
+    }
+    dataset = getattr(getattr(trainer, "train_dataset", None), "info", None)
+    return {
+        "framework_version": version,
+        "model": model_name(trainer),
+        "algorithm": getattr(trainer, "_name", None),
+        "reward": " and ".join(sorted(rewards)) or None,
+        "task": getattr(dataset, "dataset_name", None),
+    }
 
 
 def model_name(trainer: Any) -> str | None:
@@ -205,6 +219,7 @@ def generation(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
             "responses": len(lengths),
         }
         phase.set(**cycle.counts)
+    mark.response_lengths(lengths, cycle.number)
 
 
 def scoring(trainer: Any, *args: Any, **kwargs: Any) -> Watching:

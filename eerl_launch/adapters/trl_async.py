@@ -26,7 +26,7 @@ from .. import mark
 from . import gpus
 from .base import Adapter
 from .generated import Generated
-from .trl import Watching, listen, model_name
+from .trl import Watching, about, listen
 
 adapter = Adapter("trl")
 
@@ -143,8 +143,7 @@ def training_loop(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
         return
     steps, every = trainer.args.max_steps, trainer.args.weight_sync_steps
     updates = steps // every if steps > 0 else None
-    about = {"framework_version": adapter.version, "model": model_name(trainer)}
-    mark.run("trl", "async_inflight", updates, **about)
+    mark.run("trl", "async_inflight", updates, **about(trainer, adapter.version))
     yield
 
 

@@ -161,6 +161,7 @@ class Steps:
             fields["valid_tokens"] = self._consumed.tokens
             fields["longest_consumed_tokens"] = self._consumed.longest
             fields["responses"] = self._consumed.responses
+            mark.response_lengths(self._consumed.all_lengths, self._update())
         if not self._separate:
             everything = self._all_generated()
             if everything is not None:

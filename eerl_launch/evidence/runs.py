@@ -26,6 +26,7 @@ TIME_SLACK = 0.01
 TIME_SLACK_S = 0.05
 #: A ledger that has not grown for so long is of a session that is gone.
 SILENT_S = 120.0
+ODD_TIMES = "whose times do not add up (a clock was set meanwhile?)"
 #: A record's phases by what their work is counted in (appendix E); what is in neither is the rest.
 PARTS = {"generation": ("generation",), "training": ("training", "logprob", "critic")}
 #: What visits an update and is no part of its work: compared, it stands as measured on both sides.
@@ -80,7 +81,7 @@ def load_run(folder: Path) -> RunData:
     if run.damage is not None:
         problems.append(f"the ledger is damaged and is used up to there: {run.damage}")
     elif run.end is None:
-        if _going(where):
+        if still_going(where):
             raise EvidenceError(f"{where}: the run is still going; compare it when it has ended")
         problems.append("the ledger has no end: the run was killed, and counts up to its last whole update")
     if not run.updates:
@@ -100,7 +101,7 @@ def load_run(folder: Path) -> RunData:
     return RunData(where, run, frame, where.name or str(where), problems)
 
 
-def _going(folder: Path) -> bool:
+def still_going(folder: Path) -> bool:
     """Whether the session of a ledger without an end is at work.
 
     Its note of where it listens goes with it. Killed with -9 it leaves the note: then its socket refuses, and
@@ -123,15 +124,21 @@ def _unusable(row: UpdateRow, last_end_s: float) -> str | None:
     """Why an update cannot be compared, None when it can."""
     if row.elapsed_s is None or row.elapsed_s <= 0:
         return "without a measured time"
-    if row.begin_s is not None and row.end_s is not None:
-        slack_s = TIME_SLACK_S + TIME_SLACK * row.elapsed_s
-        if abs(row.end_s - row.begin_s - row.elapsed_s) > slack_s or row.begin_s < last_end_s - slack_s:
-            return "whose times do not add up (a clock was set meanwhile?)"
+    if not times_add_up(row, last_end_s):
+        return ODD_TIMES
     if row.energy_j is None or row.energy_j <= 0 or "partial_energy" in row.flags:
         return "without measured energy of all GPUs"
     if not row.valid_tokens or row.valid_tokens < 0:
         return "without valid training tokens"
     return None
+
+
+def times_add_up(row: UpdateRow, last_end_s: float) -> bool:
+    """Whether an update's begin, end and duration agree, and it begins no earlier than the one before ended."""
+    if row.begin_s is None or row.end_s is None or row.elapsed_s is None:
+        return True
+    slack_s = TIME_SLACK_S + TIME_SLACK * row.elapsed_s
+    return abs(row.end_s - row.begin_s - row.elapsed_s) <= slack_s and row.begin_s >= last_end_s - slack_s
 
 
 def _row(row: UpdateRow, reason: str | None) -> dict[str, Any]:

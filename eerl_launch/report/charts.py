@@ -1,21 +1,19 @@
 """Line charts and variable-width bars as SVG text: axes, ticks, series, bands. Colours are the page's CSS classes.
 
 Drawn here and not with a plotting library because every job ends with a report: this adds no import time,
-writes no cache to the user's home, and the figures follow the page into dark mode and print.
+writes no cache to the user's home, and the figures follow the page into dark mode and print. A chart with a ``key``
+can be zoomed: the page's script only moves and stretches what was drawn here, by the numbers in ``data-area``.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from eerl_launch.report import units
-
-#: Values further out than this many interquartile ranges are drawn at the edge, so that a first update with
-#: compilation in it does not flatten all others.
-OUTLIER_RANGES = 4.0
+from eerl_launch.report.scales import tick_text as tick_text
+from eerl_launch.report.scales import ticks as ticks
+from eerl_launch.report.scales import usual_range as usual_range
 
 #: Rough width of a digit or letter at the page's 11 px figure font.
 LETTER_PX = 6.2
@@ -23,47 +21,13 @@ LETTER_PX = 6.2
 Point = tuple[float, float | None]
 
 
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers (1, 2, 2.5 or 5 times a power of ten) between ``low`` and ``high``."""
-    span = high - low
-    if span <= 0 or not math.isfinite(span):
-        return [low]
-    rough = span / max(count, 1)
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
-    first = math.ceil(low / step - 1e-9)
-    found = []
-    while first * step <= high + 1e-9 * span:
-        found.append(first * step)
-        first += 1
-    return found
-
-
-def tick_text(value: float, every: Sequence[float]) -> str:
-    """The tick with as many decimals as tell it from its neighbours."""
-    step = abs(every[1] - every[0]) if len(every) > 1 else abs(value) or 1.0
-    decimals = min(max(0, -math.floor(math.log10(step) + 1e-9)), 15)
-    if abs(step * 10.0**decimals - round(step * 10.0**decimals)) > 1e-6:
-        decimals += 1  # a step of 2.5 needs one more
-    return units.plain(value, decimals)
-
-
-def usual_range(values: Sequence[float]) -> tuple[float, float]:
-    """Lowest and highest value without outliers, with a little room; (0, 1) without values."""
-    if not values:
-        return 0.0, 1.0
-    ordered = sorted(values)
-    quarter, three = ordered[len(ordered) // 4], ordered[3 * len(ordered) // 4]
-    reach = OUTLIER_RANGES * max(three - quarter, 0.02 * abs(three))
-    kept = [value for value in ordered if quarter - reach <= value <= three + reach] or ordered
-    room = 0.08 * (kept[-1] - kept[0]) or 0.05 * abs(kept[0])
-    room = room if room > 1e-12 else 1.0
-    return max(kept[0] - room, 0.0 if kept[0] >= 0 else -math.inf), kept[-1] + room
-
-
 @dataclass(slots=True)
 class Chart:
-    """One drawing area with its scales; series are added, then :meth:`svg` gives the text."""
+    """One drawing area with its scales; series are added, then :meth:`svg` gives the text.
+
+    ``unit`` is the width on the x axis that one value stands for. ``key`` names the chart's values in the page's
+    data; without it the chart is a picture.
+    """
 
     label: str
     x_range: tuple[float, float]
@@ -73,10 +37,13 @@ class Chart:
     width: float = 960.0
     height: float = 250.0
     left: float = 62.0
-    right: float = 14.0
+    right: float = 24.0
     top: float = 30.0
     bottom: float = 40.0
+    key: str = ""
+    unit: float = 1.0
     below: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
     legend: list[tuple[str, str, str]] = field(default_factory=list)
     outside: int = 0
@@ -106,15 +73,14 @@ class Chart:
             f'<rect class="strip {css}" x="{left:.1f}" y="{self.top - 14:.1f}" width="{right - left:.1f}" '
             f'height="13">{title}</rect>'
         )
-        shown = next((text for text in (name, f"{name[:4]}.") if right - left > LETTER_PX * len(text)), None)
-        if shown is not None:
-            self.below.append(
-                f'<text class="strip-name" x="{(left + right) / 2:.1f}" y="{self.top - 4:.1f}" '
-                f'text-anchor="middle">{escape(shown)}</text>'
-            )
+        shown = next((text for text in (name, f"{name[:4]}.") if right - left > LETTER_PX * len(text)), "")
+        self.names.append(
+            f'<text class="strip-name" x="{(left + right) / 2:.1f}" y="{self.top - 4:.1f}" text-anchor="middle" '
+            f'data-span="{begin:.10g} {end:.10g}" data-name="{escape(name)}">{escape(shown)}</text>'
+        )
 
     def line(self, points: Sequence[Point], css: str, name: str = "", *, step: bool = False) -> None:
-        """A line through the points, broken where the value is None; ``step`` holds each value for one unit."""
+        """A line through the points, broken where the value is None; ``step`` holds each value for its unit."""
         path: list[str] = []
         pen_down = False
         for place, value in points:
@@ -124,7 +90,8 @@ class Chart:
             height = self.y(value)
             if step:
                 verb = "L" if pen_down else "M"
-                path.append(f"{verb}{self.x(place - 0.5):.1f} {height:.1f}H{self.x(place + 0.5):.1f}")
+                half = self.unit / 2
+                path.append(f"{verb}{self.x(place - half):.1f} {height:.1f}H{self.x(place + half):.1f}")
             else:
                 path.append(f"{'L' if pen_down else 'M'}{self.x(place):.1f} {height:.1f}")
             pen_down = True
@@ -163,13 +130,14 @@ class Chart:
     def hints(self, texts: Sequence[tuple[float, str]]) -> None:
         """A tooltip over each unit of the x axis."""
         for place, text in texts:
-            left, right = self.x(place - 0.5), self.x(place + 0.5)
+            left, right = self.x(place - self.unit / 2), self.x(place + self.unit / 2)
             self.parts.append(
                 f'<rect class="hint" x="{left:.1f}" y="{self.top:.1f}" width="{right - left:.1f}" '
                 f'height="{self.height - self.top - self.bottom:.1f}"><title>{escape(text)}</title></rect>'
             )
 
     def _axes(self) -> list[str]:
+        """Grid and ticks, which a zoom replaces."""
         found = []
         bottom, right = self.height - self.bottom, self.width - self.right
         every = ticks(*self.y_range, 5)
@@ -179,6 +147,11 @@ class Chart:
                 f'<path class="grid" d="M{self.left:.1f} {height:.1f}H{right:.1f}"/>'
                 f'<text x="{self.left - 7:.1f}" y="{height + 4:.1f}" text-anchor="end">{words}</text>'
             )
+        return [*found, *self.x_ticks(bottom)]
+
+    def x_ticks(self, bottom: float) -> list[str]:
+        """Ticks of the x axis and their numbers, at ``bottom`` pixels from the top."""
+        found = []
         every = ticks(*self.x_range, 10)
         for value in every:
             place, words = self.x(value), tick_text(value, every)
@@ -186,15 +159,19 @@ class Chart:
                 f'<path class="axis" d="M{place:.1f} {bottom:.1f}v4"/>'
                 f'<text x="{place:.1f}" y="{bottom + 16:.1f}" text-anchor="middle">{words}</text>'
             )
+        return found
+
+    def titles(self) -> list[str]:
+        """What the axes are of, and the line of the x axis."""
+        bottom, right = self.height - self.bottom, self.width - self.right
         middle = (self.top + bottom) / 2
-        found.append(
+        return [
             f'<path class="axis" d="M{self.left:.1f} {bottom:.1f}H{right:.1f}"/>'
             f'<text class="title" x="{(self.left + right) / 2:.1f}" y="{self.height - 6:.1f}" '
             f'text-anchor="middle">{escape(self.x_title)}</text>'
             f'<text class="title" transform="translate(13 {middle:.1f}) rotate(-90)" '
             f'text-anchor="middle">{escape(self.y_title)}</text>'
-        )
-        return found
+        ]
 
     def _legend(self) -> list[str]:
         found, place = [], self.left
@@ -208,8 +185,32 @@ class Chart:
 
     def svg(self) -> str:
         """The chart as an ``<svg>`` element for the page."""
-        pieces = [*self.below, *self._axes(), *self.parts, *self._legend()]
+        pieces = [
+            self.clipped("bands", self.below),
+            f'<g class="names">{"".join(self.names)}</g>',
+            f'<g class="axes">{"".join(self._axes())}</g>',
+            self.clipped("marks", self.parts),
+            *self.titles(),
+            *self._legend(),
+        ]
+        return f"{self.opening()}{''.join(pieces)}</svg>"
+
+    def opening(self) -> str:
+        """The tag that begins the chart, with what a script needs to place a value on it."""
+        data = ""
+        if self.key:
+            edges = (self.left, self.width - self.right, self.top, self.height - self.bottom)
+            area = " ".join(f"{value:.10g}" for value in (*edges, *self.x_range, *self.y_range))
+            data = f' data-chart="{self.key}" data-area="{area}"'
         return (
             f'<svg class="chart" viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
-            f'aria-label="{escape(self.label)}">{"".join(pieces)}</svg>'
+            f'aria-label="{escape(self.label)}"{data}>'
+        )
+
+    def clipped(self, css: str, pieces: Sequence[str]) -> str:
+        """A group that is cut off at the left and right end of the x axis, so that it can be stretched."""
+        width = self.width - self.left - self.right
+        return (
+            f'<svg class="plot" x="{self.left:g}" width="{width:g}" height="{self.height:g}" '
+            f'viewBox="{self.left:g} 0 {width:g} {self.height:g}"><g class="{css}">{"".join(pieces)}</g></svg>'
         )

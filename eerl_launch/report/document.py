@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from eerl_launch.report import members, totals, trust
+from eerl_launch.report import members, phase_totals, totals, trust
 from eerl_launch.report.checks import checks
 from eerl_launch.report.estimate import Estimate, estimate_saving
 from eerl_launch.report.rows import Run
+from eerl_launch.report.standouts import standouts
 from eerl_launch.report.values import kwh, number, table
 
 SCHEMA = "eerl.report"
@@ -32,6 +33,7 @@ def make_report(run: Run) -> Report:
     estimate = estimate_saving(run)
     problems = checks(run)
     reason = trust.incomplete_reason(run)
+    nodes, gpus = members.nodes(run), members.gpus(run)
     document: Document = {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
@@ -43,10 +45,11 @@ def make_report(run: Run) -> Report:
         "result": _result(estimate),
         "cost": _cost(run, estimate),
         "updates": totals.updates(run),
-        "phases": totals.phases(run),
+        "phases": phase_totals.phases(run),
         "pools": members.pools(run),
-        "nodes": members.nodes(run),
-        "gpus": members.gpus(run),
+        "nodes": nodes,
+        "gpus": gpus,
+        "standouts": standouts(gpus, nodes),
         "controller": _controller(run),
         "clocks_at_end": trust.clocks_at_end(run),
         "trust": trust.trust(run, problems, estimate),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eerl_controller.hindsight.reckoning import Reckoning
 
 #: So many updates are reckoned with one by one: it takes a few seconds, and the run is over.
-MOST_ENTRIES = 5000
+MOST_ENTRIES = 6000
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from eerl_launch.report.rows import GpuRow, Run, UpdateRow
 from eerl_launch.report.totals import elapsed_s
-from eerl_launch.report.values import known_sum, kwh, number, ratio, weighted_mean
+from eerl_launch.report.values import known_sum, kwh, mean, number, ratio, weighted_mean
 
 #: Contract 3.7: which phases run under which pool's clock; refit, reward and the rest keep the current one.
 OWN_PHASES = {
@@ -47,7 +47,6 @@ def _ordered(run: Run) -> list[GpuRow]:
 def _gpu(gpu: GpuRow, time_s: float, requested_mhz: float | None) -> dict[str, Any]:
     energy_j = gpu.energy_j
     attributed_j = sum(gpu.phase_energy_j.values())
-    busy = ratio(gpu.busy_fraction_s, gpu.busy_known_s)
     return {
         "node": gpu.node,
         "index": gpu.index,
@@ -59,8 +58,10 @@ def _gpu(gpu: GpuRow, time_s: float, requested_mhz: float | None) -> dict[str, A
         "energy_kwh": kwh(energy_j),
         "mean_power_w": ratio(energy_j, time_s),
         "requested_mhz": requested_mhz,
-        "achieved_mhz": ratio(gpu.achieved_mhz_s, gpu.achieved_s),
-        "idle_fraction": None if busy is None else 1.0 - busy,
+        "achieved_mhz": gpu.achieved_mhz,
+        "idle_fraction": None if gpu.busy_fraction is None else 1.0 - gpu.busy_fraction,
+        "capped_fraction": gpu.capped_fraction,
+        "slowed_fraction": gpu.slowed_fraction,
         "coverage_fraction": gpu.coverage,
         "energy_method": None if energy_j is None else ("power samples" if gpu.estimated else "counter"),
         "energy_scope": gpu.scope,
@@ -80,9 +81,7 @@ def nodes(run: Run) -> list[dict[str, Any]]:
         members = [gpu for gpu in run.gpus.values() if gpu.node == node.node]
         energy_j = known_sum(gpu.energy_j for gpu in members)
         coverages = [gpu.coverage for gpu in members if gpu.coverage is not None]
-        busy = weighted_mean(
-            (ratio(gpu.busy_fraction_s, gpu.busy_known_s), gpu.busy_known_s) for gpu in members
-        )
+        busy = mean(gpu.busy_fraction for gpu in members)
         phase_energy_j: dict[str, float] = {}
         for gpu in members:
             for name, value in gpu.phase_energy_j.items():
@@ -98,10 +97,10 @@ def nodes(run: Run) -> list[dict[str, Any]]:
                 "energy_j": energy_j,
                 "energy_kwh": kwh(energy_j),
                 "mean_power_w": ratio(energy_j, elapsed_s(run)),
-                "achieved_mhz": weighted_mean(
-                    (ratio(gpu.achieved_mhz_s, gpu.achieved_s), gpu.achieved_s) for gpu in members
-                ),
+                "achieved_mhz": mean(gpu.achieved_mhz for gpu in members),
                 "idle_fraction": None if busy is None else 1.0 - busy,
+                "capped_fraction": mean(gpu.capped_fraction for gpu in members),
+                "slowed_fraction": mean(gpu.slowed_fraction for gpu in members),
                 "coverage_fraction": sum(coverages) / len(coverages) if coverages else None,
                 "energy_scopes": sorted({gpu.scope for gpu in members}),
                 "source": node.source,

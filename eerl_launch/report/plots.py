@@ -1,118 +1,140 @@
-"""The figures of the page: clocks and states (as the paper's figure 4), power by phase (as figure 1), energy per
-valid training token and throughput over the updates with what the governor would have done."""
+"""The figures over the updates: clocks and states (as the paper's figure 4), energy per valid training token and
+throughput with what the governor would have done."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from statistics import median
 
 from eerl_launch.report import units
 from eerl_launch.report.charts import Chart, Point, usual_range
 from eerl_launch.report.document import Report
-from eerl_launch.report.rows import PhaseRow, Run, UpdateRow
+from eerl_launch.report.figure import Figure, Values
+from eerl_launch.report.rows import Run, UpdateRow
+from eerl_launch.report.stretches import MOST_POINTS, Stretch, stretches
 from eerl_launch.report.values import number
 from eerl_launch.report.works import VISITING
 
 #: With more updates than this a tooltip over each would make the page heavy for a pixel of width.
 HINTED_UPDATES = 400
+#: Rows of the table behind a plot; of more updates each row is the mean of a few.
+MOST_ROWS = 100
 
-#: Phases the page has a colour for; others share one.
-COLOURED = ("generation", "training", "logprob", "reward", "refit", "validation", "critic", "checkpoint")
+Read = Callable[[UpdateRow], float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure with its heading and what to know when looking at it."""
+class _Quantity:
+    """What is read off each update; ``unknown`` is what it means when there is no value."""
 
-    title: str
-    svg: str
-    caption: str
-
-
-def figures(report: Report) -> list[Figure]:
-    """The figures that this run has data for."""
-    found = [clocks(report), energy(report), throughput(report), power(report)]
-    return [figure for figure in found if figure is not None]
-
-
-def _places(run: Run) -> list[tuple[float, UpdateRow]]:
-    """Updates on the x axis by their label; by their count when labels repeat or are missing."""
-    labels = [row.update for row in run.updates if row.update is not None]
-    if len(labels) < len(run.updates) or any(left >= right for left, right in pairwise(labels)):
-        return [(float(place), row) for place, row in enumerate(run.updates, start=1)]
-    return [(float(label), row) for label, row in zip(labels, run.updates, strict=True)]
+    name: str
+    unit: str
+    read: Read
+    unknown: str = units.UNKNOWN
 
 
 def _chart(
-    places: Sequence[tuple[float, UpdateRow]], label: str, y_title: str, y_range: tuple[float, float]
+    key: str, track: Sequence[Stretch], label: str, y_title: str, y_range: tuple[float, float]
 ) -> Chart:
-    return Chart(label, (places[0][0] - 0.5, places[-1][0] + 0.5), y_range, "update", y_title)
-
-
-def _bands(chart: Chart, places: Sequence[tuple[float, UpdateRow]]) -> None:
+    chart = Chart(label, (track[0].first - 0.5, track[-1].last + 0.5), y_range, "update", y_title)
+    chart.key, chart.unit = key, track[0].last - track[0].first + 1.0
     begin = 0
-    for place in range(1, len(places) + 1):
-        if place < len(places) and places[place][1].state == places[begin][1].state:
+    for place in range(1, len(track) + 1):
+        if place < len(track) and track[place].state == track[begin].state:
             continue
-        state = places[begin][1].state
+        state = track[begin].state
         if state:
-            name = state.replace("_", " ")
             css = f"state-{state}" if state.isidentifier() else "state-other"
-            first, last = places[begin][0], places[place - 1][0]
-            chart.band(first - 0.5, last + 0.5, css, name, f"updates {first:.0f} to {last:.0f}")
+            first, last = track[begin].first, track[place - 1].last
+            chart.band(
+                first - 0.5, last + 0.5, css, state.replace("_", " "), f"updates {first:.0f} to {last:.0f}"
+            )
         begin = place
+    return chart
+
+
+def _figure(
+    report: Report, chart: Chart, title: str, caption: str, quantities: Sequence[_Quantity]
+) -> Figure:
+    """The figure of a chart that is drawn, with tooltips, table and values."""
+    on_axis, rows = stretches(report.run, MOST_POINTS), stretches(report.run, MOST_ROWS)
+    if len(on_axis) <= HINTED_UPDATES:
+        chart.hints([(stretch.place, _hint(stretch, quantities)) for stretch in on_axis])
+    if len(on_axis) < len(report.run.updates):
+        caption += (
+            f" Each point is the mean of up to {len(on_axis[0].rows)} updates; updates.csv has every one."
+        )
+    note = "updates.csv has more of every update."
+    if len(rows) < len(report.run.updates):
+        note = f"Each row is the mean of up to {len(rows[0].rows)} updates; updates.csv has every one."
+    return Figure(
+        chart.key,
+        title,
+        chart.svg(),
+        caption,
+        ("updates", "state", *(f"{quantity.name}, {quantity.unit}" for quantity in quantities)),
+        [
+            (stretch.name, (stretch.state or units.UNKNOWN).replace("_", " "), *_cells(stretch, quantities))
+            for stretch in rows
+        ],
+        note,
+        [
+            Values(q.name, q.unit, [stretch.mean(q.read) for stretch in on_axis], q.unknown)
+            for q in quantities
+        ],
+    )
+
+
+def _cells(stretch: Stretch, quantities: Sequence[_Quantity]) -> list[str]:
+    values = [(quantity, stretch.mean(quantity.read)) for quantity in quantities]
+    return [q.unknown if value is None else units.significant(value, 4) for q, value in values]
+
+
+def _hint(stretch: Stretch, quantities: Sequence[_Quantity]) -> str:
+    cells = zip(quantities, _cells(stretch, quantities), strict=True)
+    words = ", ".join(f"{quantity.name} {cell} {quantity.unit}" for quantity, cell in cells)
+    return f"update {stretch.name}, {stretch.state or 'no state'}: {words}"
 
 
 def clocks(report: Report) -> Figure | None:
     """Requested and achieved clocks over the updates, states behind them."""
-    places = _places(report.run)
-    series: dict[str, list[Point]] = {
-        key: [(place, getattr(row, key)) for place, row in places]
-        for key in ("generation_mhz", "training_mhz", "generation_achieved_mhz", "training_achieved_mhz")
-    }
-    values = [value for points in series.values() for _, value in points if value is not None]
-    if len(places) < 2 or not values:
+    on_axis = stretches(report.run, MOST_POINTS)
+    mixed = any(row.governor is None for row in report.run.updates)
+    held = "governor or mixed" if mixed else "governor"
+    quantities = [
+        _Quantity("generation, requested", "MHz", lambda row: row.generation_mhz, held),
+        _Quantity("generation, achieved", "MHz", lambda row: row.generation_achieved_mhz),
+        _Quantity("training, requested", "MHz", lambda row: row.training_mhz, held),
+        _Quantity("training, achieved", "MHz", lambda row: row.training_achieved_mhz),
+    ]
+    points = [_points(on_axis, quantity.read) for quantity in quantities]
+    values = [value for series in points for _, value in series if value is not None]
+    if len(on_axis) < 2 or not values:
         return None
     low, high = min(values), max(values)
     room = max(0.08 * (high - low), 30.0)
-    chart = _chart(places, "clocks over updates", "SM clock, MHz", (low - room, high + room))
-    _bands(chart, places)
-    chart.line(series["generation_mhz"], "generation", "generation, requested", step=True)
-    chart.line(series["training_mhz"], "training", "training, requested", step=True)
-    chart.dots(series["generation_achieved_mhz"], "generation", "generation, achieved")
-    chart.dots(series["training_achieved_mhz"], "training", "training, achieved")
-    _hints(chart, places, lambda row: _clock_words(row))
-    return Figure(
+    chart = _chart("clocks", on_axis, "clocks over updates", "SM clock, MHz", (low - room, high + room))
+    for css, name, series in (("generation", "generation", points[0]), ("training", "training", points[2])):
+        chart.line(series, css, f"{name}, requested", step=True)
+    for css, name, series in (("generation", "generation", points[1]), ("training", "training", points[3])):
+        chart.dots(series, css, f"{name}, achieved")
+    return _figure(
+        report,
+        chart,
         "Clocks and controller states",
-        chart.svg(),
         "Lines are the clocks asked for, dots the clocks achieved while busy. Where there is no line, the governor "
         "held the clock. An achieved clock below the requested one is usually the power cap.",
+        quantities,
     )
 
 
-def _clock_words(row: UpdateRow) -> str:
-    return (
-        f"generation {units.clock(row.generation_mhz)} (achieved {units.plain(row.generation_achieved_mhz)}), "
-        f"training {units.clock(row.training_mhz)} (achieved {units.plain(row.training_achieved_mhz)})"
-    )
-
-
-def _hints(
-    chart: Chart, places: Sequence[tuple[float, UpdateRow]], words: Callable[[UpdateRow], str]
-) -> None:
-    if len(places) <= HINTED_UPDATES:
-        chart.hints(
-            [(place, f"update {place:.0f}, {row.state or 'no state'}: {words(row)}") for place, row in places]
-        )
+def _points(on_axis: Sequence[Stretch], read: Read) -> list[Point]:
+    return [(stretch.place, stretch.mean(read)) for stretch in on_axis]
 
 
 def energy(report: Report) -> Figure | None:
     """Energy per valid training token, measured and as the governor would have had it."""
-    predictions = report.estimate.predictions
-
-    visits = _visits(report.run)
+    predictions, visits = report.estimate.predictions, _visits(report.run)
 
     def measured(row: UpdateRow) -> float | None:
         own_j = None if row.energy_j is None else row.energy_j - visits[row.index][1]
@@ -122,14 +144,14 @@ def energy(report: Report) -> Figure | None:
         found = predictions.get(row.index)
         return (found[1] - visits[row.index][1]) / row.valid_tokens if found and row.valid_tokens else None
 
-    return _compared(report, measured, predicted, "Energy per valid training token", "J per valid token")
+    return _compared(
+        report, "energy", measured, predicted, "Energy per valid training token", "J per valid token"
+    )
 
 
 def throughput(report: Report) -> Figure | None:
     """Valid training tokens per second, measured and as the governor would have had it."""
-    predictions = report.estimate.predictions
-
-    visits = _visits(report.run)
+    predictions, visits = report.estimate.predictions, _visits(report.run)
 
     def measured(row: UpdateRow) -> float | None:
         own_s = (row.elapsed_s or 0.0) - visits[row.index][0]
@@ -140,7 +162,7 @@ def throughput(report: Report) -> Figure | None:
         own_s = found[0] - visits[row.index][0] if found else 0.0
         return row.valid_tokens / own_s if row.valid_tokens and own_s > 0 else None
 
-    return _compared(report, measured, predicted, "Throughput", "valid tokens per s")
+    return _compared(report, "throughput", measured, predicted, "Throughput", "valid tokens per s")
 
 
 def _visits(run: Run) -> dict[int, tuple[float, float]]:
@@ -160,40 +182,27 @@ def _visits(run: Run) -> dict[int, tuple[float, float]]:
 
 
 def _compared(
-    report: Report,
-    measured: Callable[[UpdateRow], float | None],
-    predicted: Callable[[UpdateRow], float | None],
-    title: str,
-    y_title: str,
+    report: Report, key: str, measured: Read, predicted: Read, title: str, y_title: str
 ) -> Figure | None:
-    places = _places(report.run)
-    seen = [(place, row, measured(row)) for place, row in places]
-    values = [value for _, _, value in seen if value is not None]
+    on_axis = stretches(report.run, MOST_POINTS)
+    seen, reference = _points(on_axis, measured), _points(on_axis, predicted)
+    values = [value for _, value in seen if value is not None]
     if len(values) < 2:
         return None
-    reference: list[Point] = [(place, predicted(row)) for place, row in places]
     known = [value for _, value in reference if value is not None]
-    chart = _chart(places, title, y_title, usual_range(values + known))
-    _bands(chart, places)
+    chart = _chart(key, on_axis, title, y_title, usual_range(values + known))
     chart.line(reference, "governor", "governor, predicted for the same work")
+    governor = [all(row.governor is True for row in stretch.rows) for stretch in on_axis]
     chart.dots(
-        [(p, v) for p, row, v in seen if row.governor is True], "governor", "measured under the governor"
+        [point for point, alone in zip(seen, governor, strict=True) if alone],
+        "governor",
+        "measured under the governor",
     )
     chart.dots(
-        [(p, v) for p, row, v in seen if row.governor is not True], "lowered", "measured, clocks lowered"
+        [point for point, alone in zip(seen, governor, strict=True) if not alone],
+        "lowered",
+        "measured, clocks lowered",
     )
-    by_place = dict(reference)
-    if len(places) <= HINTED_UPDATES:
-        chart.hints(
-            [
-                (
-                    place,
-                    f"update {place:.0f}: {units.significant(value)} {y_title}"
-                    f" (governor {units.significant(by_place[place])})",
-                )
-                for place, _, value in seen
-            ]
-        )
     caption = "Each dot is an update without its validation and checkpoint. "
     caption += (
         "The line is what the governor would have had with the same work. "
@@ -202,80 +211,13 @@ def _compared(
     )
     if chart.outside:
         caption += f"Values beyond the axis are drawn on its edge ({chart.outside} here)."
-    return Figure(f"{title} over the updates", chart.svg(), caption.strip())
-
-
-def power(report: Report) -> Figure | None:
-    """Mean power per GPU by phase of a mean update: the governor's, and below it that under lowered clocks."""
-    run = report.run
-    if run.mode not in (None, "colocated_sync", "disaggregated_sync") or not run.gpus:
-        return None
-    lock = next((row.index for row in run.updates if row.state == "locked"), None)
-    steady = report.estimate.reference_indices
-    governor = {
-        row.index for row in run.updates if row.index in steady or (not steady and row.governor is True)
-    }
-    lowered = {
-        row.index for row in run.updates if row.governor is False and (lock is None or row.index >= lock)
-    }
-    lanes = [
-        ("governor", governor, _mean_phases(run, governor)),
-        ("after the lock" if lock is not None else "clocks lowered", lowered, _mean_phases(run, lowered)),
-    ]
-    lanes = [lane for lane in lanes if lane[2]]
-    if not lanes:
-        return None
-    longest = max(sum(seconds for _, seconds, _ in phases) for _, _, phases in lanes)
-    highest = max(watts for _, _, phases in lanes for _, _, watts in phases)
-    svgs = []
-    first: dict[str, float] = {}
-    for name, members, phases in lanes:
-        chart = Chart(
-            f"power by phase, {name}",
-            (0.0, longest * 1.02),
-            (0.0, highest * 1.32),
-            "seconds of a mean update, gaps between phases left out",
-            "W per GPU",
-            height=190.0,
-        )
-        chart.legend.append(("line", "lowered" if first else "governor", f"{name}, {len(members)} updates"))
-        begin = 0.0
-        for phase, seconds, watts in phases:
-            change = "" if phase not in first else f"({units.signed(100 * (watts / first[phase] - 1), 0)} %)"
-            css = f"phase-{phase}" if phase in COLOURED else "phase-other"
-            words = f"{phase}: {units.power(watts)} per GPU for {units.duration(seconds)}"
-            chart.bar(
-                begin, begin + seconds, watts, css, [phase, f"{units.power(watts)} {change}".strip()], words
-            )
-            begin += seconds
-        first = first or {phase: watts for phase, _, watts in phases}
-        svgs.append(chart.svg())
-    return Figure(
-        "Power by phase",
-        "".join(svgs),
-        "Width is the mean time of a phase, height its mean power, so the area is its energy. The two rows may have "
-        "had different work; the result above compares at equal work.",
+    return _figure(
+        report,
+        chart,
+        f"{title} over the updates",
+        caption.strip(),
+        [
+            _Quantity("measured", y_title, measured),
+            _Quantity("governor, predicted", y_title, predicted),
+        ],
     )
-
-
-def _mean_phases(run: Run, updates: set[int]) -> list[tuple[str, float, float]]:
-    """(phase, seconds of a mean update, W per GPU), in the order in which phases begin within an update."""
-    rows: dict[str, list[PhaseRow]] = {}
-    for row in run.phases:
-        if row.exclusive and row.index in updates and row.energy_j is not None and row.elapsed_s:
-            rows.setdefault(row.phase, []).append(row)
-    begins = {row.index: row.begin_s for row in run.updates if row.begin_s is not None}
-
-    def offset(name: str) -> float:
-        return median([(row.begin_s or 0.0) - (begins.get(row.index or 0) or 0.0) for row in rows[name]])
-
-    return [
-        (
-            name,
-            sum(row.elapsed_s or 0.0 for row in rows[name]) / len(updates),
-            sum(row.energy_j or 0.0 for row in rows[name])
-            / sum(row.elapsed_s or 0.0 for row in rows[name])
-            / max(len(run.gpus), 1),
-        )
-        for name in sorted(rows, key=offset)
-    ]

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from eerl_launch.report.power_map import PowerMap
+
 
 @dataclass(slots=True)
 class PhaseRow:
@@ -94,10 +96,10 @@ class GpuRow:
     phase_energy_j: dict[str, float] = field(default_factory=dict)
     subphase_energy_j: dict[str, float] = field(default_factory=dict)
     updates_energy_j: float = 0.0
-    achieved_mhz_s: float = 0.0
-    achieved_s: float = 0.0
-    busy_fraction_s: float = 0.0
-    busy_known_s: float = 0.0
+    achieved_mhz: float | None = None
+    busy_fraction: float | None = None
+    capped_fraction: float | None = None
+    slowed_fraction: float | None = None
     notes: list[str] = field(default_factory=list)
     estimated: bool = False
     sampled_power_w: float | None = None
@@ -173,12 +175,15 @@ class Run:
     gpus: dict[str, GpuRow] = field(default_factory=dict)
     pools: dict[str, list[str]] = field(default_factory=dict)
     phases: list[PhaseRow] = field(default_factory=list)
+    #: Lines of phases of a wide job whose joules by GPU were never told: the run was killed before.
+    phases_not_by_gpu: int = 0
     updates: list[UpdateRow] = field(default_factory=list)
     plans: dict[int, PlanRow] = field(default_factory=dict)
     switches: SwitchTotals = field(default_factory=SwitchTotals)
     events: list[EventRow] = field(default_factory=list)
     event_counts: Counter[str] = field(default_factory=Counter)
     metrics: dict[str, list[tuple[int | None, float]]] = field(default_factory=dict)
+    power: PowerMap = field(default_factory=PowerMap)
     last_t_s: float = 0.0
     lines: int = 0
     damage: str | None = None

@@ -5,8 +5,6 @@ Text fields that a spreadsheet would run as a formula are written with a leading
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -76,6 +74,8 @@ GPU_COLUMNS = (
     "requested_mhz",
     "achieved_mhz",
     "idle_fraction",
+    "capped_fraction",
+    "slowed_fraction",
     "coverage_fraction",
     "energy_method",
     "energy_scope",
@@ -125,12 +125,12 @@ def updates_csv(report: Report) -> str:
                 " ".join(row.flags),
             )
         )
-    return _csv(UPDATE_COLUMNS, rows)
+    return csv_text(UPDATE_COLUMNS, rows)
 
 
 def phases_csv(report: Report) -> str:
     """A row per run of a phase. Rows with ``exclusive`` true add up; subphases lie inside their phase."""
-    return _csv(
+    return csv_text(
         PHASE_COLUMNS,
         (
             (
@@ -170,30 +170,35 @@ def gpus_csv(report: Report) -> str:
     place = GPU_COLUMNS.index("notes")
     for row, gpu in zip(rows, gpus, strict=True):
         row.insert(place, "; ".join(gpu["notes"]))
-    return _csv((*GPU_COLUMNS, *(f"phase:{name}_energy_j" for name in names)), rows)
+    return csv_text((*GPU_COLUMNS, *(f"phase:{name}_energy_j" for name in names)), rows)
 
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: Any) -> str:
+    """A value as text: numbers to twelve digits, more than any counter has."""
+    if value.__class__ is float:
+        return f"{value:.12g}"
     if value is None:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float):
-        return repr(round(value, 9)) if value != int(value) else int(value)
-    if isinstance(value, str):
-        flat = " ".join(value.split())
-        return "'" + flat if flat[:1] in ("=", "+", "-", "@") else flat
-    return value
+    return _text_cell(value) if isinstance(value, str) else str(value)
 
 
-def _csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([_cell(name) for name in columns])
-    for row in rows:
-        writer.writerow([_cell(value) for value in row])
-    return out.getvalue()
+def _text_cell(value: str) -> str:
+    """Text on one line, quoted where the format needs it; what a spreadsheet would run gets an apostrophe."""
+    flat = " ".join(value.split())
+    if flat[:1] in ("=", "+", "-", "@"):
+        flat = "'" + flat
+    return '"' + flat.replace('"', '""') + '"' if "," in flat or '"' in flat else flat
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A header and its rows, no cell of which a spreadsheet would run."""
+    lines = [",".join(map(_cell, columns))]
+    lines += [",".join(map(_cell, row)) for row in rows]
+    lines.append("")
+    return "\n".join(lines)

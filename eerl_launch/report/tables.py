@@ -8,20 +8,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 from eerl_launch.errors import LedgerError
 from eerl_launch.ledger import Event, read_events
-from eerl_launch.report.rows import EventRow, GpuRow, NodeRow, PhaseRow, PlanRow, Run, UpdateRow
+from eerl_launch.report.gpu_reading import GpuReading
+from eerl_launch.report.incident_reading import IncidentReading
+from eerl_launch.report.rows import NodeRow, PhaseRow, PlanRow, Run, UpdateRow
 from eerl_launch.report.values import number, table, text, whole
 
-#: Events kept word for word for each kind; beyond that they are only counted, so that a GPU that fails
-#: at every sample cannot fill the memory or the page.
-EVENTS_KEPT_PER_KIND = 50
 
-
-def read_run(folder: Path) -> Run:
-    """All that ``ledger.jsonl`` in ``folder`` says.
+def read_run(folder: Path, also: Callable[[Event], None] | None = None) -> Run:
+    """All that ``ledger.jsonl`` in ``folder`` says; ``also`` is shown every event that was read, in order.
 
     Raises :class:`LedgerError` when there is no ledger at all or its first line is not one; damage further on
     ends the reading and is kept in ``Run.damage``.
@@ -31,6 +30,8 @@ def read_run(folder: Path) -> Run:
     try:
         for event in read_events(folder):
             reader.take(event)
+            if also is not None:
+                also(event)
     except LedgerError as error:
         if run.lines == 0:
             raise
@@ -44,7 +45,8 @@ class _Reader:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.cumulative_j: dict[str, float] = {}
+        self.gpus = GpuReading(run)
+        self.incidents = IncidentReading(run, self.gpus)
         self.handlers: dict[str, Callable[[Event], None]] = {
             "start": self._start,
             "node": self._node,
@@ -54,11 +56,12 @@ class _Reader:
             "pool": self._pool,
             "metric": self._metric,
             "plan": self._plan,
-            "clock": self._clock,
+            "clock": self.incidents.clock,
             "phase": self._phase,
             "update": self._update,
-            "tick": lambda event: self._cumulative(event),
-            "event": self._event,
+            "gpu_phases": self.gpus.phase_sums,
+            "tick": self.gpus.totals,
+            "event": self.incidents.event,
             "end": self._end,
         }
 
@@ -75,16 +78,7 @@ class _Reader:
     def finish(self) -> None:
         """Settle what only the whole ledger tells: totals by GPU, pools, who held the clocks."""
         run = self.run
-        for uuid, energy_j in self.cumulative_j.items():
-            self._gpu(uuid).energy_j = energy_j
-        coverage = table(run.end.get("gpu_coverage")) if run.end else {}
-        for uuid, gpu in run.gpus.items():
-            gpu.coverage = number(coverage.get(uuid))
-            gpu.pools = tuple(role for role, members in run.pools.items() if uuid in members)
-            if run.end is None:
-                # Cut short between two ticks, phases and updates may know more than the last cumulative reading.
-                known_j = (gpu.energy_j or 0.0, sum(gpu.phase_energy_j.values()), gpu.updates_energy_j)
-                gpu.energy_j = max(known_j) or gpu.energy_j
+        self.gpus.finish()
         ever_lowered = any(not plan.is_governor for plan in run.plans.values())
         for row in run.updates:
             row.governor = self._governor(row, ever_lowered)
@@ -116,9 +110,6 @@ class _Reader:
             return False
         return None if ever_lowered else True
 
-    def _gpu(self, uuid: str) -> GpuRow:
-        return self.run.gpus.setdefault(uuid, GpuRow(uuid))
-
     def _start(self, event: Event) -> None:
         self.run.start.update(event)
         nodes = event.get("nodes")
@@ -136,17 +127,7 @@ class _Reader:
         for key in ("clock_offset_s", "clock_offset_error_s"):
             found = number(event.get(key))
             setattr(row, key, getattr(row, key) if found is None else found)
-        gpus = event.get("gpus")
-        for entry in gpus if isinstance(gpus, list) else []:
-            uuid = text(table(entry).get("uuid"))
-            if uuid is None:
-                continue
-            gpu = self._gpu(uuid)
-            gpu.node = name
-            gpu.index = whole(entry.get("index"))
-            gpu.name = text(entry.get("name"))
-            gpu.scope = text(entry.get("energy_scope")) or "unknown"
-            gpu.mig = entry.get("mig") is True
+        self.gpus.of_node(event, name)
 
     def _pool(self, event: Event) -> None:
         role, members = text(event.get("role")), event.get("gpus")
@@ -175,23 +156,8 @@ class _Reader:
             text(event.get("note")),
         )
 
-    def _clock(self, event: Event) -> None:
-        totals = self.run.switches
-        totals.switches += 1
-        totals.gpus_set += whole(event.get("gpus_set")) or 0
-        latency_s = number(event.get("latency_s"))
-        if latency_s is not None:
-            totals.latencies_s.append(latency_s)
-        failures = event.get("failures")
-        for failure in failures if isinstance(failures, list) else []:
-            entry = table(failure)
-            totals.failures += 1
-            totals.failure_texts[
-                f"{entry.get('node')} {entry.get('uuid')}: code {entry.get('code')} {entry.get('text')}"
-            ] += 1
-
     def _phase(self, event: Event) -> None:
-        name = text(event.get("phase")) or "unnamed"
+        name = intern(text(event.get("phase")) or "unnamed")
         row = PhaseRow(
             phase=name,
             update=whole(event.get("update")),
@@ -209,35 +175,9 @@ class _Reader:
             complete=event.get("complete", True) is True,
         )
         self.run.phases.append(row)
-        gpu_energy_j = table(event.get("gpu_energy_j"))
-        row.gpus_energy_j = _sum([number(value) for value in gpu_energy_j.values()])
-        if row.energy_j is None and gpu_energy_j and row.energy_reason is None:
+        row.gpus_energy_j = self.gpus.of_phase(name, row.exclusive, event)
+        if row.energy_j is None and row.energy_reason is None and event.get("gpu_energy_j"):
             row.energy_reason = "energy of the whole phase is missing from the ledger"
-        for uuid, value in gpu_energy_j.items():
-            energy_j = number(value)
-            if energy_j is None:
-                continue
-            gpu = self._gpu(uuid)
-            into = gpu.phase_energy_j if row.exclusive else gpu.subphase_energy_j
-            into[name] = into.get(name, 0.0) + energy_j
-        self._gpu_detail(event, row.elapsed_s)
-
-    def _gpu_detail(self, event: Event, elapsed_s: float | None) -> None:
-        """Per-GPU clocks and load of a phase, where the session wrote them (optional keys)."""
-        if elapsed_s is None:
-            return
-        for uuid, value in table(event.get("gpu_achieved_mhz")).items():
-            mhz = number(value)
-            if mhz is not None:
-                gpu = self._gpu(uuid)
-                gpu.achieved_mhz_s += mhz * elapsed_s
-                gpu.achieved_s += elapsed_s
-        for uuid, value in table(event.get("gpu_busy_fraction")).items():
-            busy = number(value)
-            if busy is not None:
-                gpu = self._gpu(uuid)
-                gpu.busy_fraction_s += busy * elapsed_s
-                gpu.busy_known_s += elapsed_s
 
     def _update(self, event: Event) -> None:
         record = dict(table(event.get("record")))
@@ -246,9 +186,6 @@ class _Reader:
         governor, unattributed = table(event.get("governor")), table(event.get("unattributed"))
         longest = number(record.get("longest_generated_tokens"))
         flags = record.get("flags")
-        gpu_energy_j = {uuid: number(value) for uuid, value in table(event.get("gpu_energy_j")).items()}
-        for uuid, energy_j in gpu_energy_j.items():
-            self._gpu(uuid).updates_energy_j += energy_j or 0.0
         index = whole(event.get("index"))
         plan_id = whole(record.get("plan_id"))
         row = UpdateRow(
@@ -276,7 +213,7 @@ class _Reader:
             inside_coverage=governor.get("inside_coverage"),
             unattributed_s=number(unattributed.get("elapsed_s")),
             unattributed_j=number(unattributed.get("energy_j")),
-            gpus_energy_j=_sum(list(gpu_energy_j.values())),
+            gpus_energy_j=self.gpus.of_update(event, number(record.get("elapsed_s"))),
             usable=event.get("usable", True) is not False,
             unusable_reason=text(event.get("unusable_reason")),
             flags=tuple(str(flag) for flag in flags) if isinstance(flags, list) else (),
@@ -285,56 +222,9 @@ class _Reader:
         )
         self.run.updates.append(row)
 
-    def _cumulative(self, event: Event) -> None:
-        for uuid, value in table(event.get("gpu_energy_j")).items():
-            energy_j = number(value)
-            if energy_j is not None:
-                self.cumulative_j[uuid] = energy_j
-
-    def _event(self, event: Event) -> None:
-        run = self.run
-        kind = text(event.get("kind")) or "warning"
-        uuid, node = text(event.get("uuid")), text(event.get("node"))
-        at_s = number(event.get("at_s"))
-        row = EventRow(
-            number(event.get("t_s")) if at_s is None else at_s,
-            kind,
-            node,
-            uuid,
-            text(event.get("text")) or "",
-        )
-        run.event_counts[kind] += 1
-        if run.event_counts[kind] <= EVENTS_KEPT_PER_KIND:
-            run.events.append(row)
-        if kind == "energy_estimated":
-            for gpu in (
-                [self._gpu(uuid)] if uuid else [g for g in run.gpus.values() if node in (None, g.node)]
-            ):
-                gpu.estimated = True
-        if uuid is not None and kind in (
-            "gpu_lost",
-            "counter_restart",
-            "not_honoured",
-            "sample_gap",
-            "power_limit_changed",
-        ):
-            gpu = self._gpu(uuid)
-            note = kind.replace("_", " ") + ("" if row.t_s is None else f" at {row.t_s:.0f} s")
-            if len(gpu.notes) < 5:
-                gpu.notes.append(note)
-
     def _end(self, event: Event) -> None:
         self.run.end = dict(event)
-        for uuid, watts in table(event.get("gpu_power_w")).items():
-            if uuid in self.run.gpus:
-                self.run.gpus[uuid].sampled_power_w = number(watts)
-        self._cumulative(event)
-
-
-def _sum(values: list[float | None]) -> float | None:
-    """The sum, None when one of them is unknown or there is none."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
+        self.gpus.totals(event)
 
 
 def _state(value: Any) -> str | None:

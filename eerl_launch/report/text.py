@@ -42,10 +42,10 @@ def render_text(document: Document) -> str:
         ),
         _section("Events", _events(document)),
     ]
-    return _printable("\n".join(part for part in parts if part)) + "\n"
+    return printable("\n".join(part for part in parts if part)) + "\n"
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """The text without what a terminal would obey."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
 
@@ -60,7 +60,7 @@ def render_summary(document: Document) -> str:
         lines.append(f"incomplete: {document['incomplete_reason']}")
     lines.append(_energy_line(total))
     lines += result_lines(document)[:2]
-    return _printable("\n".join(lines)) + "\n"
+    return printable("\n".join(lines)) + "\n"
 
 
 def _energy_line(total: dict[str, Any]) -> str:

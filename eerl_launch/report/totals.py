@@ -1,17 +1,12 @@
-"""Sums over a run: whole allocation, phases, updates. Every key carries its unit.
-
-Rows of the disjoint partition ("exclusive") plus ``unattributed`` make up the total; subphases lie inside
-their phase and are never added to it.
-"""
+"""Sums over a run: the whole allocation and the updates. Every key carries its unit."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
-from eerl_launch.report.rows import PhaseRow, Run
-from eerl_launch.report.values import known_sum, kwh, number, ratio, weighted_mean
+from eerl_launch.report.rows import Run
+from eerl_launch.report.values import known_sum, kwh, number, ratio
 
 #: Sums agree when they differ by no more than this share of the larger one (field case E01).
 TOLERANCE = 1e-3
@@ -56,113 +51,6 @@ def allocation(run: Run) -> dict[str, Any]:
         "coverage_fraction": sum(coverages) / len(coverages) if coverages else None,
         "coverage_min_fraction": min(coverages) if coverages else None,
         "energy_scopes": sorted({gpu.scope for gpu in gpus}),
-    }
-
-
-def phases(run: Run) -> list[dict[str, Any]]:
-    """A row per phase and subphase, in order of first appearance, then ``unattributed`` and ``total``."""
-    groups: dict[tuple[str, bool], list[PhaseRow]] = {}
-    for row in run.phases:
-        groups.setdefault((row.phase, row.exclusive), []).append(row)
-    order = {name: place for place, name in enumerate(dict.fromkeys(row.phase for row in run.phases))}
-    heads = {name: order[name] for name in order}
-
-    def place(key: tuple[str, bool]) -> tuple[int, int]:
-        name = key[0]
-        return heads.get(name.split("/", 1)[0], order[name]), order[name] if "/" in name else -1
-
-    rows = [_phase(name, exclusive, groups[name, exclusive]) for name, exclusive in sorted(groups, key=place)]
-    total = allocation(run)
-    exclusive = [row for row in run.phases if row.exclusive]
-    parts = [row for row in rows if row["exclusive"]]
-    rest_s = total["elapsed_s"] - _marked_s(run, exclusive)
-    rest_j = None
-    if total["energy_j"] is not None:
-        rest_j = total["energy_j"] - sum(row["energy_j"] or 0.0 for row in parts)
-        if -TOLERANCE * total["energy_j"] <= rest_j < 0:
-            rest_j = 0.0  # rounding of the parts; anything larger is left to be seen
-    if rows:
-        # Pools that work at the same time fill more seconds than the clock on the wall has.
-        overlapping = rest_s < -TOLERANCE * max(total["elapsed_s"], 1.0)
-        rest = _plain("unattributed", True, None if overlapping else max(rest_s, 0.0), rest_j)
-        unknown = sum(row["runs_without_energy"] for row in parts)
-        if unknown:
-            # Joules of these runs are in the rest, their seconds are not: a mean power would be nonsense.
-            rest["mean_power_w"] = None
-            rest["energy_reason"] = f"includes what could not be measured by phase (runs: {unknown})"
-        rows.append(rest)
-    if rows or total["energy_j"] is not None:
-        rows.append(_plain("total", False, total["elapsed_s"], total["energy_j"]) | _clocks(exclusive))
-    whole_j = total["energy_j"]
-    for entry in rows:
-        entry["energy_fraction"] = ratio(entry["energy_j"], whole_j)
-    return rows
-
-
-def _marked_s(run: Run, rows: Sequence[PhaseRow]) -> float:
-    """Seconds in which a phase ran: pools that work at the same time do not use a second twice."""
-    if run.mode not in ASYNCHRONOUS:
-        return sum(row.elapsed_s or 0.0 for row in rows)
-    marked_s, at_s = 0.0, float("-inf")
-    for begin_s, end_s in sorted(
-        (row.begin_s, row.end_s) for row in rows if row.begin_s is not None and row.end_s is not None
-    ):
-        marked_s += max(0.0, end_s - max(begin_s, at_s))
-        at_s = max(at_s, end_s)
-    return marked_s
-
-
-def _phase(name: str, exclusive: bool, rows: Sequence[PhaseRow]) -> dict[str, Any]:
-    with_energy = [row for row in rows if row.energy_j is not None]
-    energy_j = known_sum(row.energy_j for row in rows)
-    measured_s = known_sum(row.elapsed_s for row in with_energy)
-    total_s = known_sum(row.elapsed_s for row in rows)
-    return {
-        **_plain(name, exclusive, total_s, energy_j),
-        "runs": len(rows),
-        "runs_without_end": sum(not row.complete for row in rows),
-        "runs_without_energy": len(rows) - len(with_energy),
-        "energy_error_j": known_sum(row.energy_error_j for row in with_energy)
-        if all(row.energy_error_j is not None for row in with_energy)
-        else None,
-        "energy_reason": next((row.energy_reason for row in rows if row.energy_reason), None),
-        "mean_power_w": ratio(energy_j, measured_s),
-        **_clocks(rows),
-    }
-
-
-def _clocks(rows: Sequence[PhaseRow]) -> dict[str, float | None]:
-    """Requested (while a lock was held) and achieved clocks, idle and capped share, weighted by time."""
-    busy = weighted_mean((row.busy_fraction, row.elapsed_s) for row in rows)
-    total_s = known_sum(row.elapsed_s for row in rows)
-    locked_s = sum(row.elapsed_s or 0.0 for row in rows if row.requested_mhz is not None)
-    return {
-        "requested_mhz": weighted_mean((row.requested_mhz, row.elapsed_s) for row in rows),
-        "governor_time_fraction": None if total_s is None else 1.0 - (ratio(locked_s, total_s) or 0.0),
-        "achieved_mhz": weighted_mean((row.achieved_mhz, row.elapsed_s) for row in rows),
-        "idle_fraction": None if busy is None else 1.0 - busy,
-        "capped_fraction": weighted_mean((row.capped_fraction, row.elapsed_s) for row in rows),
-    }
-
-
-def _plain(name: str, exclusive: bool, time_s: float | None, energy_j: float | None) -> dict[str, Any]:
-    return {
-        "phase": name,
-        "exclusive": exclusive,
-        "runs": None,
-        "runs_without_end": None,
-        "runs_without_energy": None,
-        "elapsed_s": time_s,
-        "energy_j": energy_j,
-        "energy_kwh": kwh(energy_j),
-        "energy_error_j": None,
-        "energy_reason": None,
-        "mean_power_w": ratio(energy_j, time_s),
-        "requested_mhz": None,
-        "governor_time_fraction": None,
-        "achieved_mhz": None,
-        "idle_fraction": None,
-        "capped_fraction": None,
     }
 
 

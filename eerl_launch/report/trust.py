@@ -65,6 +65,7 @@ def trust(run: Run, problems: list[dict[str, Any]], estimate: Estimate) -> list[
         found.append(("good", f"All {len(problems)} sum checks agree within 0.1 %."))
     found += _model(estimate)
     found += _open_phases(run)
+    found += _phases_by_gpu(run)
     found += _markers(run)
     if run.event_counts:
         listed = ", ".join(
@@ -206,6 +207,16 @@ def _open_phases(run: Run) -> list[tuple[str, str]]:
         return []
     names = ", ".join(dict.fromkeys(f"{row.phase} of update {row.update}" for row in still_open[-NAMED:]))
     return [("note", f"{len(still_open)} phases were never marked as ended, the last: {names}.")]
+
+
+def _phases_by_gpu(run: Run) -> list[tuple[str, str]]:
+    if not run.phases_not_by_gpu:
+        return []
+    text = (
+        f"Partial: of the last {run.phases_not_by_gpu} phases the ledger has no energy by GPU (a wide job tells it "
+        "every 100 updates); it is in each GPU's unattributed energy."
+    )
+    return [("note", text)]
 
 
 def _markers(run: Run) -> list[tuple[str, str]]:

@@ -26,6 +26,12 @@ def known_sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of what is known, None when nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
 def weighted_mean(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
     """The mean of values by weights over the pairs where both are known; None without weight."""
     known = [(value, weight) for value, weight in pairs if value is not None and weight is not None]
@@ -39,6 +45,11 @@ LARGEST = 1e24
 
 def number(value: Any) -> float | None:
     """A number as float; anything else (text, booleans, null, infinities, beyond :data:`LARGEST`) as None."""
+    if value is None:  # most of what is asked for, in a long ledger, is one of these two
+        return None
+    if value.__class__ is float:
+        found: float = value
+        return found if -LARGEST <= found <= LARGEST else None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not -LARGEST <= value <= LARGEST:
         return None
     return float(value)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from eerl_launch.errors import EerlError, OptionError
 from eerl_launch.report.document import SCHEMA, Report, make_report
+from eerl_launch.report.heap import collections_paused
+from eerl_launch.report.pages import REPORT, SUMMARY, Pages
 from eerl_launch.report.spreadsheets import (
     GPU_COLUMNS,
     PHASE_COLUMNS,
@@ -22,6 +24,12 @@ from eerl_launch.report.tables import read_run
 from eerl_launch.report.text import SIGNATURE, render_summary, render_text
 
 FORMATS = ("html", "json", "csv", "txt")
+#: Formats that need a browser: only when asked for by name, never at the end of a job.
+PRINTED_FORMATS = ("pdf", "png")
+
+
+#: Bytes at both ends of a file in which it says whose it is.
+_LOOKED_AT = 4096
 
 
 class ReportError(EerlError):
@@ -30,7 +38,7 @@ class ReportError(EerlError):
 
 @dataclass(slots=True)
 class ReportPaths:
-    """Where the files are (None: not asked for, or see ``notes``), and the report in a few lines."""
+    """Where the files are (None: not asked for, or see ``notes``), the report in a few lines, and all of it."""
 
     html: Path | None = None
     json: Path | None = None
@@ -38,9 +46,21 @@ class ReportPaths:
     updates_csv: Path | None = None
     phases_csv: Path | None = None
     gpus_csv: Path | None = None
+    summary_html: Path | None = None
+    pdf: Path | None = None
+    summary_pdf: Path | None = None
+    png: Path | None = None
+    summary_png: Path | None = None
     summary: str = ""
     complete: bool = False
     notes: list[str] = field(default_factory=list)
+    report: Report | None = None
+
+    def written(self) -> list[Path]:
+        """Every file that was written, the pages first."""
+        pages = [self.html, self.summary_html, self.pdf, self.summary_pdf, self.png, self.summary_png]
+        found = [*pages, self.json, self.txt, self.updates_csv, self.phases_csv, self.gpus_csv]
+        return [path for path in found if path is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,27 +70,36 @@ class _File:
     key: str
     name: str
     format: str
-    make: Callable[[Report], str]
+    make: Callable[[Pages], str | bytes]
     signature: str
 
 
-def _json(report: Report) -> str:
-    return json.dumps(report.document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+def _json(pages: Pages) -> str:
+    return json.dumps(pages.report.document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _html(report: Report) -> str:
-    from eerl_launch.report.html import render_html
-
-    return render_html(report)
-
-
+_PAGE_MARK = '<meta name="generator" content="eerl">'
+_PDF_MARK, _PNG_MARK = "%%EOF\n%eerl", "tEXtSoftware\0eerl"
 _FILES = (
     _File("json", "report.json", "json", _json, f'"schema": "{SCHEMA}"'),
-    _File("txt", "report.txt", "txt", lambda report: render_text(report.document), SIGNATURE),
-    _File("updates_csv", "updates.csv", "csv", updates_csv, ",".join(UPDATE_COLUMNS[:6])),
-    _File("phases_csv", "phases.csv", "csv", phases_csv, ",".join(PHASE_COLUMNS[:6])),
-    _File("gpus_csv", "gpus.csv", "csv", gpus_csv, ",".join(GPU_COLUMNS[:6])),
-    _File("html", "report.html", "html", _html, '<meta name="generator" content="eerl">'),
+    _File("txt", "report.txt", "txt", lambda pages: render_text(pages.report.document), SIGNATURE),
+    _File(
+        "updates_csv",
+        "updates.csv",
+        "csv",
+        lambda pages: updates_csv(pages.report),
+        ",".join(UPDATE_COLUMNS[:6]),
+    ),
+    _File(
+        "phases_csv", "phases.csv", "csv", lambda pages: phases_csv(pages.report), ",".join(PHASE_COLUMNS[:6])
+    ),
+    _File("gpus_csv", "gpus.csv", "csv", lambda pages: gpus_csv(pages.report), ",".join(GPU_COLUMNS[:6])),
+    _File("html", "report.html", "html", lambda pages: pages.html(REPORT), _PAGE_MARK),
+    _File("summary_html", "summary.html", "html", lambda pages: pages.html(SUMMARY), _PAGE_MARK),
+    _File("pdf", "report.pdf", "pdf", lambda pages: pages.pdf(REPORT), _PDF_MARK),
+    _File("summary_pdf", "summary.pdf", "pdf", lambda pages: pages.pdf(SUMMARY), _PDF_MARK),
+    _File("png", "report.png", "png", lambda pages: pages.png(REPORT), _PNG_MARK),
+    _File("summary_png", "summary.png", "png", lambda pages: pages.png(SUMMARY), _PNG_MARK),
 )
 
 
@@ -82,29 +111,41 @@ def write_report(folder: Path, formats: Sequence[str] | None = None, out: Path |
     Raises :class:`LedgerError` without a ledger, :class:`OptionError` for an unknown format and
     :class:`ReportError` when not one file could be written.
     """
+    with collections_paused():
+        return _write_report(folder, formats, out)
+
+
+def _write_report(folder: Path, formats: Sequence[str] | None, out: Path | None) -> ReportPaths:
     report = make_report(read_run(folder))
     wanted = _formats(formats, report)
     target = out or (folder.parent if folder.is_file() else folder)
-    paths = ReportPaths(summary=render_summary(report.document), complete=report.document["complete"])
+    paths = ReportPaths(
+        summary=render_summary(report.document), complete=report.document["complete"], report=report
+    )
     failures = []
-    for file in _FILES:
-        if file.format not in wanted:
-            continue
-        try:
-            setattr(paths, file.key, _write(target, file, file.make(report), paths.notes))
-        except OSError as error:
-            failures.append(f"{target / file.name}: {error.strerror or error}")
+    with Pages(report) as pages:
+        for file in _FILES:
+            if file.format not in wanted:
+                continue
+            try:
+                setattr(paths, file.key, _write(target, file, file.make(pages), paths.notes))
+            except OSError as error:
+                failures.append(f"{target / file.name}: {error.strerror or error}")
+            except EerlError as error:
+                failures.append(f"{file.name}: {error}")
     if failures and len(failures) == sum(file.format in wanted for file in _FILES):
-        raise ReportError(f"no report file could be written ({failures[0]}); choose another folder for it")
+        cure = "" if set(wanted) <= set(PRINTED_FORMATS) else "; choose another folder for it"
+        raise ReportError(f"no report file could be written ({failures[0]}){cure}")
     paths.notes += [f"not written: {failure}" for failure in failures]
     return paths
 
 
 def _formats(formats: Sequence[str] | None, report: Report) -> Sequence[str]:
     if formats is not None:
-        unknown = [name for name in formats if name not in FORMATS]
+        possible = (*FORMATS, *PRINTED_FORMATS)
+        unknown = [name for name in formats if name not in possible]
         if unknown:
-            raise OptionError(f"unknown report format {unknown[0]!r}; known are {', '.join(FORMATS)}")
+            raise OptionError(f"unknown report format {unknown[0]!r}; known are {', '.join(possible)}")
         return formats
     asked = report.run.policy.get("report")
     listed = asked.get("formats") if isinstance(asked, dict) else None
@@ -112,15 +153,15 @@ def _formats(formats: Sequence[str] | None, report: Report) -> Sequence[str]:
     return known or FORMATS
 
 
-def _write(target: Path, file: _File, text: str, notes: list[str]) -> Path:
+def _write(target: Path, file: _File, content: str | bytes, notes: list[str]) -> Path:
     path = _free_or_ours(target, file)
     if path.name != file.name:
         notes.append(f"{target / file.name} is not eerl's and was left alone; the report is in {path.name}")
     temporary = target / f".{path.name}.{os.getpid()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with open(os.open(temporary, flags, 0o644), "w", encoding="utf-8", newline="") as handle:  # noqa: PTH123
-            handle.write(text.encode("utf-8", "replace").decode("utf-8"))
+        with open(os.open(temporary, flags, 0o644), "wb") as handle:  # noqa: PTH123
+            handle.write(content.encode("utf-8", "replace") if isinstance(content, str) else content)
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)
@@ -137,6 +178,8 @@ def _free_or_ours(target: Path, file: _File) -> Path:
         # A link may lead anywhere, so it is never taken for ours.
         if path.is_file() and not path.is_symlink():
             with path.open("rb") as handle:
-                if file.signature.encode() in handle.read(4096):
+                head = handle.read(_LOOKED_AT)
+                handle.seek(max(0, path.stat().st_size - _LOOKED_AT))
+                if file.signature.encode() in head + handle.read():
                     return path
     raise OSError(f"{target} holds a hundred files named like {file.name}")

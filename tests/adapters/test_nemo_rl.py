@@ -67,6 +67,10 @@ def test_sync_phases_and_tokens(version: str, rollouts: str) -> None:
         for update in updates
     ] == outcome.counts
     assert outcome.counts[1]["valid"] < outcome.counts[1]["generated"]  # the trap was set
+    told = [m for m in outcome.events("metric") if m["name"] == "response_length_tokens"]
+    assert [(m["update"], m["value"] * m["responses"]) for m in told] == [
+        (counted["update"], counted["valid"]) for counted in outcome.counts
+    ]
     assert outcome.notes() == []
 
 
@@ -96,7 +100,8 @@ def test_validation_and_its_refit() -> None:
     assert [u.tokens("generated_tokens", "generation") for u in outcome.updates(Mode.COLOCATED_SYNC)] == [
         counted["generated"] for counted in outcome.counts
     ]
-    assert [(m["update"], m["value"]) for m in outcome.events("metric")] == [(0, 0.25), (2, 0.27), (4, 0.29)]
+    told = [m for m in outcome.events("metric") if m["name"] == "validation_accuracy"]
+    assert [(m["update"], m["value"]) for m in told] == [(0, 0.25), (2, 0.27), (4, 0.29)]
 
 
 def test_several_epochs_consume_once() -> None:

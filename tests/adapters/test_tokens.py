@@ -26,6 +26,13 @@ def test_masks_of_other_shapes() -> None:
     assert masked(np.zeros((0, 5))) == Counted(0, 0, 0)
 
 
+def test_lengths_are_known_of_all_responses_or_of_none() -> None:
+    """Counted one by one they stay, over rounds too; with a round that was only summed up there are none."""
+    assert masked(np.array([[1, 1, 0], [0, 0, 0], [1, 1, 1]])).all_lengths == (2, 3)
+    assert (Counted.of([3, 9]) + Counted.of([4])).all_lengths == (3, 9, 4)
+    assert (Counted.of([3, 9]) + Counted(8, 5, 2)).all_lengths == ()
+
+
 def test_rounds_add_up() -> None:
     """Tokens and responses are summed, the longest is the longest."""
     assert Counted.of([3, 9]) + Counted.of([4]) == Counted(16, 9, 3)

@@ -76,6 +76,11 @@ def test_counts_are_exact(python: Path, tmp_path: Path) -> None:
     assert [u["responses"] for u in updates] == [8] * 5
     assert [u["valid_tokens"] for u in updates] == seen["consumed"]
     assert sum(seen["consumed"]) < sum(map(sum, seen["generated"]))
+    told = of(markers, "metric")
+    assert [m["update"] for m in told] == list(range(5))
+    assert [(m["value"], m["max"], m["responses"]) for m in told] == [
+        (sum(lengths) / 8, max(lengths), 8) for lengths in seen["generated"]
+    ]
     logged = [entry for entry in seen["log"] if "completions/mean_length" in entry]
     assert [u["generated_tokens"] for u in updates] == [
         round(8 * e["completions/mean_length"]) for e in logged
@@ -89,7 +94,8 @@ def test_phases_in_order(python: Path, tmp_path: Path) -> None:
 
     assert of(markers, "run")[0]["total_updates"] == 3
     assert of(markers, "run")[0]["mode"] == "colocated_sync"
-    steps = [(m["ev"], m.get("phase")) for m in markers if m["ev"] != "run"]
+    assert (of(markers, "run")[0]["algorithm"], of(markers, "run")[0]["reward"]) == ("GRPO", "function")
+    steps = [(m["ev"], m.get("phase")) for m in markers if m["ev"] not in ("run", "metric")]
     one_update = [
         (event, phase)
         for phase in ("generation", "logprob", "reward", "training")

@@ -59,6 +59,10 @@ def check(outcome: Outcome, step: list[str] = STEP) -> None:
         }
         for update in updates
     ] == outcome.counts
+    told = [m for m in outcome.events("metric") if m["name"] == "response_length_tokens"]
+    assert [(m["update"], m["value"] * m["responses"], m["max"]) for m in told] == [
+        (counts["update"], counts["valid"], counts["longest"]) for counts in outcome.counts
+    ]
     assert [update.numbers.get("policy_age", 0) for update in updates] == [0, 0, 0, 0]
 
 

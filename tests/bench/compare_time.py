@@ -27,8 +27,11 @@ def measure() -> list[Number]:
             write_run(Path(name) / str(seed), replace(spec, seed=seed))
             for seed, spec in enumerate((controlled, governor, governor))
         ]
-        read_s = sum(run_program(READ, str(folder / "ledger.jsonl"))[0] for folder in folders)
-        compare_s, peak_mb = run_program(_COMPARE, *map(str, folders))
+        read_s = sum(run_program(READ, str(folder / "ledger.jsonl")).wall_s for folder in folders)
+        made = run_program(_COMPARE, *map(str, folders))
     what = "json.loads of every line of the same ledgers, and nothing else"
-    note = f"compare: 3 runs of {UPDATES} updates, 16 GPUs, 6 phases; peak RSS {peak_mb:.0f} MB"
-    return [Number("compare of three long runs: time", "s", compare_s, read_s, what, target=5.0, note=note)]
+    note = (
+        f"compare: 3 runs of {UPDATES} updates, 16 GPUs, 6 phases; peak RSS {made.peak_mb:.0f} MB, "
+        f"processor time {made.processor_s:.1f} s"
+    )
+    return [Number("compare of three long runs: time", "s", made.wall_s, read_s, what, target=5.0, note=note)]

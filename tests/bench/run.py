@@ -1,6 +1,6 @@
 """Runs the benchmarks, prints a table and writes ``.build/bench.json``. Nothing is asserted.
 
-make bench                                       all but the long ones, about eight minutes
+make bench                                       all but the long ones, about ten minutes
 .venv/bin/python tests/bench/run.py --only marker --only report
 """
 

@@ -44,7 +44,9 @@ def test_a_pace_under_the_clock_that_is_held_is_known(place: World) -> None:
     """How much slower either side is under the clocks that it came to rest at: within a point and a half."""
     strategy, _ = lived(place, 200)
     pair = next(
-        Pair(*held) for held in (strategy._held, strategy.book.pair) if Pair(*held).training_mhz is not None
+        Pair(*held)
+        for held in (strategy._alternation.held, strategy.book.pair)
+        if Pair(*held).training_mhz is not None
     )
 
     believed = strategy._learner.paces.slow(strategy._learner.setting_of(pair))

@@ -425,3 +425,20 @@ def test_a_mixed_update_far_from_its_plan_in_the_list_has_its_idle_clock() -> No
     )
 
     assert with_idle([same, other, mixed, after])[2].pair == Pair(None, 1200, 360)
+
+
+def test_validation_now_and_then_leaves_a_long_history_its_governor() -> None:
+    """Every twentieth update of 10,000 validates: they are put together with the others, and no sum is lost."""
+    history, seconds, joules = History(), 0.0, 0.0
+    for place, entry in enumerate(story((GOVERNOR, 20), (DEEP, 9_980))):
+        if place % 20 == 19:
+            entry = replace(entry, validation=(30.0, 9000.0))
+            seconds, joules = seconds + 30.0, joules + 9000.0
+        history.add(entry)
+
+    assert history.entries[0].pair == GOVERNOR
+    assert sum(item.updates for item in history.entries) == 10_000
+    assert sum(item.updates * item.validation[0] for item in history.entries) == pytest.approx(seconds)
+    assert sum(item.updates * (item.validation[1] or 0.0) for item in history.entries) == pytest.approx(
+        joules
+    )

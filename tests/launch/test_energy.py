@@ -408,6 +408,27 @@ def test_statistics_of_a_pool() -> None:
     assert allocation.statistics([(0.0, 0.9)], engine).samples == 0, "before the pools were known"
 
 
+def test_load_of_each_gpu_is_over_the_whole_run() -> None:
+    """Every GPU has its own clock and shares over all samples, whatever was forgotten or regrouped meanwhile."""
+    node = node_of("GPU-0", "GPU-1", "GPU-2")
+    allocation = Allocation({"node01": node})
+
+    for i in range(50):
+        capped = GpuSample(0, sm_mhz=1500, util_pct=90, reasons=0x4 if i < 10 else 0)
+        hot = GpuSample(0, sm_mhz=900 if i % 2 else 345, util_pct=90 * (i % 2), reasons=0x40)
+        node.add(i * PERIOD_S, [capped, hot, None])
+        if i == 25:
+            allocation.forget_before(4.0)
+            allocation.group_by([frozenset({"GPU-0"})])
+
+    loads = allocation.loads()
+    assert (loads["GPU-0"].achieved_mhz, loads["GPU-0"].busy_fraction) == (1500.0, 1.0)
+    assert (loads["GPU-0"].capped_fraction, loads["GPU-0"].slowed_fraction) == (0.2, 0.0)
+    assert (loads["GPU-1"].achieved_mhz, loads["GPU-1"].busy_fraction) == (900.0, 0.5)
+    assert (loads["GPU-1"].capped_fraction, loads["GPU-1"].slowed_fraction) == (0.0, 1.0)
+    assert (loads["GPU-2"].samples, loads["GPU-2"].slowed_fraction) == (0, None)
+
+
 def test_statistics_before_any_sample() -> None:
     """Nothing sampled, nothing claimed."""
     statistics = Allocation({"node01": node_of()}).statistics([(0.0, 10.0)])

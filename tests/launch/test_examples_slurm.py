@@ -37,6 +37,10 @@ def test_colocated_job(cluster: Cluster) -> None:
     assert job.exit_code == 6, job.errors
     report = json.loads((cluster.work / f"eerl-{job.job_id}" / "report.json").read_text())
     assert (report["allocation"]["nodes_seen"], report["allocation"]["gpus_measured"]) == (2, 4)
+    # The job works on its first node alone.
+    assert [round(gpu["idle_fraction"]) for gpu in report["gpus"]] == [0, 0, 1, 1]
+    assert [gpu["achieved_mhz"] is None for gpu in report["gpus"]] == [False, False, True, True]
+    assert [gpu["slowed_fraction"] for gpu in report["gpus"]] == [0.0] * 4
     assert leftovers(cluster) == []
 
 

@@ -96,6 +96,32 @@ def test_all_events_as_the_protocol_has_them(listener: Listener) -> None:
         assert parse(line.strip(), "s", time.time(), 1.0).event in line.decode()
 
 
+def test_response_lengths_go_out_as_one_metric(listener: Listener) -> None:
+    """Mean, quantiles, longest and number of the responses, in one line; none without lengths, junk is lost."""
+    mark.response_lengths([], update=3)
+    mark.response_lengths(range(1, 102), update=4)
+    mark.response_lengths(["long"], update=5)
+    mark.metric("after", 1.0)
+
+    events = listener.events(3)
+    assert {key: value for key, value in events[0].items() if key not in ("v", "t")} == {
+        "ev": "metric",
+        "name": "response_length_tokens",
+        "value": 51.0,
+        "update": 4,
+        "p10": 11,
+        "p25": 26,
+        "p50": 51,
+        "p75": 76,
+        "p90": 91,
+        "p95": 96,
+        "p99": 100,
+        "max": 101,
+        "responses": 101,
+    }
+    assert [event["ev"] for event in events[1:]] == ["lost", "metric"]
+
+
 def test_phase_ends_when_its_body_raises(listener: Listener) -> None:
     """An exception of the trainer passes through unchanged, and the phase has its end."""
     with pytest.raises(KeyError, match="mine"), mark.phase("training"):

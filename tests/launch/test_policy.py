@@ -49,6 +49,17 @@ def test_no_file_is_the_defaults(tmp_path: Path) -> None:
     assert expected.max_throughput_loss == 0.02
 
 
+def test_outlets_survive_the_way_to_the_session(tmp_path: Path) -> None:
+    """Each is asked for once, none by itself; the folder may be null."""
+    text = "report: {to: [slurm_comment, wandb, wandb], openmetrics_folder: /var/lib/textfile}"
+
+    policy = Policy.from_dict(json.loads(json.dumps(_load(tmp_path, text).to_dict())))
+
+    assert policy.report.to == ("wandb", "slurm_comment")
+    assert policy.report.openmetrics_folder == "/var/lib/textfile"
+    assert _load(tmp_path, "report: {to: [], openmetrics_folder: null}").report == Policy().report
+
+
 def test_reference_file_of_the_contract(tmp_path: Path) -> None:
     """The file printed in the contract loads, and survives the way into the ledger."""
     policy = _load(tmp_path, REFERENCE)
@@ -106,6 +117,10 @@ def test_loss_is_a_fraction_however_it_is_written(tmp_path: Path, text: str, fra
         ("pools: {generation: [gpu0]}", ["pools.generation", "saw gpu0", "node01:0-3"]),
         ("pools: {training: ['n1:0', 'n1:0']}", ["each once"]),
         ("report: {formats: [html, pdf]}", ["report.formats", "saw pdf", "csv"]),
+        ("report: {formats: []}", ["report.formats", "a list out of html"]),
+        ("report: {to: [wand]}", ["report.to", "saw wand", "nearest: wandb"]),
+        ("report: {to: wandb}", ["report.to", "saw wandb", "a list out of wandb, mlflow, openmetrics"]),
+        ("report: {openmetrics_folder: metrics}", ["report.openmetrics_folder", "saw metrics", "absolute"]),
         ("report: {currency: no}", ["report.currency", "true or false"]),
         ("report: {price_per_kwh: -1}", ["report.price_per_kwh", "saw -1"]),
         ("report: {pue: 0.5}", ["report.pue", "saw 0.5"]),

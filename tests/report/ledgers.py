@@ -49,6 +49,7 @@ class RunSpec:
     training_mhz: int = 1200
     governor_mhz: int = 1980
     subphases: bool = True
+    more_phases: int = 0
     validation_every: int = 20
     counts: bool = True
     warm_up: int = 1
@@ -201,11 +202,12 @@ def _events(spec: RunSpec) -> Iterator[Event]:
     yield from start_events(spec)
     rng = random.Random(spec.seed)
     gpus = spec.nodes * spec.gpus_per_node
-    shares = [1.0 + 0.1 * (place / gpus) for place in range(gpus)]
+    uuids = spec.uuids
+    shares = [1.0 + 0.1 * (place / gpus) for place in range(len(uuids))]
     weights = [share / sum(shares) for share in shares]
-    cumulative = dict.fromkeys(spec.uuids, 0.0)
+    cumulative = dict.fromkeys(uuids, 0.0)
     clock_s = 3.0
-    for uuid, weight in zip(spec.uuids, weights, strict=True):
+    for uuid, weight in zip(uuids, weights, strict=True):
         cumulative[uuid] += 3.0 * 90.0 * gpus * weight
     plan_id = 0
     yield _plan(0, 0.7, None, None, "CALIBRATION", spec)
@@ -235,10 +237,11 @@ def _events(spec: RunSpec) -> Iterator[Event]:
         longest = int(4000 * grow * math.exp(rng.gauss(0, 0.05)))
         truth = governor_truth(generated, valid, longest, gpus)
         begin_s = clock_s
-        update_j = dict.fromkeys(spec.uuids, 0.0)
+        update_j = dict.fromkeys(uuids, 0.0)
         label = index + 1
         phase_records: dict[str, Any] = {}
         steps = dict(truth)
+        steps |= {f"stage_{place:02d}": (0.5, 0.5 * 300.0 * gpus) for place in range(spec.more_phases)}
         if spec.validation_every and label % spec.validation_every == 0:
             steps["validation"] = (30.0, 380.0 * gpus * 30.0)
         for phase, (truth_s, truth_j) in steps.items():
@@ -248,7 +251,7 @@ def _events(spec: RunSpec) -> Iterator[Event]:
             if index < spec.warm_up:
                 slow, cheap = 5.0, 3.0
             took_s, took_j = truth_s * noise_s * slow, truth_j * noise_j * cheap
-            energy = {uuid: took_j * weight for uuid, weight in zip(spec.uuids, weights, strict=True)}
+            energy = {uuid: took_j * weight for uuid, weight in zip(uuids, weights, strict=True)}
             mhz = None if governor else spec.generation_mhz
             if not governor and phase in ("training", "logprob"):
                 mhz = spec.training_mhz
@@ -288,7 +291,7 @@ def _events(spec: RunSpec) -> Iterator[Event]:
                 update_j[uuid] += value
         gap_s, gap_j = 0.8, 0.8 * 110.0 * gpus
         clock_s += gap_s
-        for uuid, weight in zip(spec.uuids, weights, strict=True):
+        for uuid, weight in zip(uuids, weights, strict=True):
             update_j[uuid] += gap_j * weight
         total_j = sum(update_j.values())
         for uuid, value in update_j.items():
@@ -334,7 +337,7 @@ def _events(spec: RunSpec) -> Iterator[Event]:
         yield {"ev": "tick", "t_s": clock_s, "gpu_energy_j": dict(cumulative), "nodes_silent": []}
     if spec.end:
         clock_s += 2.0
-        for uuid, weight in zip(spec.uuids, weights, strict=True):
+        for uuid, weight in zip(uuids, weights, strict=True):
             cumulative[uuid] += 2.0 * 90.0 * gpus * weight
         yield end_event(spec, clock_s, cumulative)
 

@@ -16,7 +16,15 @@ from eerl_launch.errors import OptionError
 from eerl_launch.report import ReportError, write_report
 
 SMALL = RunSpec(updates=3)
-NAMES = {"report.html", "report.json", "report.txt", "updates.csv", "phases.csv", "gpus.csv"}
+NAMES = {
+    "report.html",
+    "summary.html",
+    "report.json",
+    "report.txt",
+    "updates.csv",
+    "phases.csv",
+    "gpus.csv",
+}
 
 
 def names(folder: Path) -> set[str]:
@@ -25,11 +33,11 @@ def names(folder: Path) -> set[str]:
 
 
 def test_all_files_are_there_and_nothing_else(tmp_path: Path) -> None:
-    """The run folder has the six files of the contract, with no temporary file left."""
+    """The run folder has the six files of the contract and the summary, with no temporary file left."""
     paths = write_report(write_run(tmp_path, SMALL))
 
     assert names(tmp_path) == NAMES
-    assert {path.name for path in (paths.html, paths.json, paths.txt, paths.updates_csv)} <= NAMES
+    assert {path.name for path in paths.written()} == NAMES
     assert paths.notes == []
     assert paths.complete
 
@@ -97,8 +105,8 @@ def test_formats_follow_the_call_then_the_policy(tmp_path: Path) -> None:
     assert names(folder) == {"report.json"}
     write_report(folder, ["txt"])
     assert names(folder) == {"report.json", "report.txt"}
-    with pytest.raises(OptionError, match="html, json, csv, txt"):
-        write_report(folder, ["pdf"])
+    with pytest.raises(OptionError, match="html, json, csv, txt, pdf, png"):
+        write_report(folder, ["docx"])
 
 
 def test_made_again_it_replaces_its_own_files(tmp_path: Path) -> None:

@@ -1,9 +1,15 @@
-"""The page: one file, nothing from the network, nothing from the trainer gets into it unescaped."""
+"""The page: one file, nothing from the network, nothing from the trainer gets into it unescaped.
+
+What a browser makes of it is in test_browser.py.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from base64 import b64encode
 from collections.abc import Iterator
+from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -24,6 +30,7 @@ class Reader(HTMLParser):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.words: list[str] = []
+        self.scripts: list[str] = []
         self.open: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -38,7 +45,9 @@ class Reader(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+        elif self.open and self.open[-1] != "style":
             self.words.append(data)
 
     @property
@@ -65,33 +74,63 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_page_asks_nothing_of_the_network(page: Path) -> None:
-    """No address, no script, no reference to another file: it opens on a machine without internet."""
+    """No address, no reference to another file, pictures inside: it opens on a machine without internet."""
     text = page.read_text(encoding="utf-8")
 
     for tag, attributes in read(page).tags:
-        assert tag not in ("script", "link", "img", "iframe", "object", "embed")
-        assert not {"src", "href", "xlink:href", "action", "data"} & set(attributes)
-    assert not re.search(r"https?://|//[a-z]|url\(|@import", text)
-    assert "default-src 'none'" in text
+        assert tag not in ("link", "img", "iframe", "object", "embed")
+        assert not {"src", "xlink:href", "action", "data"} & set(attributes)
+        assert (attributes.get("href") or "data:image/png;base64,").startswith("data:image/png;base64,")
+    assert not re.search(r"(?<!\")https?://|url\(|@import|fetch\(|XMLHttpRequest|import\(", text)
+    assert re.findall(r"https?://[^\"]*", text) == ["http://www.w3.org/2000/svg"]  # a name, not an address
+
+
+def test_only_the_page_s_own_script_may_run(page: Path) -> None:
+    """The policy lets in the one script by its hash; its data are inert JSON."""
+    reader = read(page)
+
+    policy = next(a["content"] for tag, a in reader.tags if a.get("http-equiv") == "Content-Security-Policy")
+    data, script = reader.scripts
+    assert policy is not None and policy.startswith("default-src 'none';")
+    allowed = re.search(r"script-src 'sha256-([^']+)';", policy)
+    assert allowed is not None
+    assert allowed[1] == b64encode(sha256(script.encode()).digest()).decode()
+    assert set(json.loads(data)["series"]) == {"clocks", "energy", "throughput", "gpus"}
+
+
+def test_every_plot_has_its_table(page: Path, tmp_path: Path) -> None:
+    """Behind each figure is a table of its values: of each update, or of means where there are too many rows."""
+    long = write_report(write_run(tmp_path, RunSpec(updates=250)), ["html"]).html
+
+    for path, rows, words in ((page, 60, "updates.csv has more"), (long, 84, "the mean of up to 3 updates")):
+        text = path.read_text(encoding="utf-8")
+        figures = text.split("<h2>Over the run</h2>")[1].split("</section>")[0].split("<h3>")[1:]
+        assert len(figures) == 5
+        assert all("Table of this plot" in figure and figure.count("<tr>") >= 2 for figure in figures)
+        assert figures[1].count("<tr>") == rows + 1
+        assert words in figures[1]
 
 
 def test_page_shows_the_figures_and_the_sections(page: Path) -> None:
     """Clocks with states, energy per token, throughput and power by phase are drawn; every section is there."""
     reader = read(page)
 
-    labels = [attributes["aria-label"] for tag, attributes in reader.tags if tag == "svg"]
+    labels = [a["aria-label"] for tag, a in reader.tags if tag == "svg" and a["class"] == "chart"]
     assert labels == [
         "clocks over updates",
         "Energy per valid training token",
         "Throughput",
         "power by phase, governor",
         "power by phase, after the lock",
+        "mean power of each GPU",
+        "power of each GPU against the median of its pool in the same updates",
     ]
     for heading in (
         "Result",
         "Can I trust this number?",
         "Phases",
         "Pools",
+        "GPUs and nodes that differ",
         "Nodes",
         "GPUs",
         "Updates",
@@ -130,12 +169,14 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
     paths = write_report(write_run(tmp_path, RunSpec(updates=20, edit=poison)))
 
-    reader = read(paths.html)
-    assert not {"script", "img"} & {tag for tag, _ in reader.tags}
-    assert not any(name.startswith("on") for _, attributes in reader.tags for name in attributes)
-    assert "<script>alert(1)</script>" in reader.text
-    assert "{{7*7}}" in reader.text
-    assert "49</style>" not in reader.text
+    for path, scripts in ((paths.html, 2), (paths.summary_html, 0)):
+        reader = read(path)
+        assert [tag for tag, _ in reader.tags if tag in ("script", "img")] == ["script"] * scripts
+        assert len(reader.scripts) == scripts
+        assert not any(name.startswith("on") for _, attributes in reader.tags for name in attributes)
+        assert "<script>alert(1)</script>" in reader.text
+        assert "{{7*7}}" in reader.text
+        assert "49</style>" not in reader.text
 
 
 def test_terminal_text_carries_no_control_characters(tmp_path: Path) -> None:

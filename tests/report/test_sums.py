@@ -329,33 +329,32 @@ def test_what_came_of_the_clocks(tmp_path: Path) -> None:
     assert "node02: not known" in paths.txt.read_text()
 
 
-def test_clocks_and_idle_share_by_gpu_where_recorded(tmp_path: Path) -> None:
-    """Achieved clock and idle share of a GPU and of its node are means over time; null where nothing was recorded."""
+def test_load_by_gpu_is_that_of_the_end_line(tmp_path: Path) -> None:
+    """Clock, idle, capped and slowed share of a GPU are those of the end line, of a node their mean; else null."""
     spec = RunSpec(updates=3)
     first, second = spec.uuids[:2]
 
-    def detail(event: dict) -> Iterator[dict] | None:
-        if event["ev"] != "phase":
+    def loaded(event: dict) -> Iterator[dict] | None:
+        if event["ev"] != "end":
             return None
-        busy = event["phase"] == "generation"
-        return iter(
-            [
-                {
-                    **event,
-                    "gpu_achieved_mhz": {first: 1500.0, second: 1400.0} if busy else {},
-                    "gpu_busy_fraction": {first: 1.0 if busy else 0.5},
-                }
-            ]
-        )
+        whole = {
+            "achieved_mhz": 1500.0,
+            "busy_fraction": 0.75,
+            "capped_fraction": 0.5,
+            "slowed_fraction": 0.0,
+        }
+        partly = {"achieved_mhz": 1400.0, "busy_fraction": None, "capped_fraction": "NaN"}
+        return iter([{**event, "gpu_load": {first: whole, second: partly, "GPU-of-nobody": whole}}])
 
-    spec.edit = detail
-    document = strict(write_report(write_run(tmp_path, spec), ["json"]).json)
+    spec.edit = loaded
+    paths = write_report(write_run(tmp_path, spec), ["json", "csv"])
 
-    gpus = document["gpus"]
-    assert [gpu["achieved_mhz"] for gpu in gpus] == pytest.approx([1500, 1400, None, None])
-    assert 0 < gpus[0]["idle_fraction"] < 0.5
-    assert gpus[1]["idle_fraction"] is None
-    assert [node["achieved_mhz"] for node in document["nodes"]] == pytest.approx([1450, None])
+    document = strict(paths.json)
+    assert [gpu["achieved_mhz"] for gpu in document["gpus"]] == [1500.0, 1400.0, None, None]
+    assert [gpu["idle_fraction"] for gpu in document["gpus"]] == [0.25, None, None, None]
+    assert [gpu["capped_fraction"] for gpu in document["gpus"]] == [0.5, None, None, None]
+    assert [node["achieved_mhz"] for node in document["nodes"]] == [1450.0, None]
+    assert [row["slowed_fraction"] for row in table(paths.gpus_csv)] == ["0", "", "", ""]
 
 
 def test_total_row_has_the_clocks_of_the_allocation(tmp_path: Path) -> None:

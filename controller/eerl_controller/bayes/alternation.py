@@ -31,17 +31,22 @@ class Alternation:
         """Whether lowered clocks were compared with the governor a few times only."""
         return self._contrasts < SEARCH_CONTRASTS
 
+    @property
+    def untried(self) -> bool:
+        """Whether lowered clocks were never compared with the governor."""
+        return self._contrasts == 0
+
     def restart(self) -> None:
         """Another governor: what was compared with the old one tells nothing."""
         self.held, self._contrasts = GOVERNOR, 0
 
-    def count(self, pair: Pair) -> None:
-        """One more update under these clocks."""
-        self._since += not pair.is_governor
+    def count(self, *, lowered: bool) -> None:
+        """One more update, under lowered clocks or the governor's."""
+        self._since += lowered
 
     def governors_turn(self, best: Choice, *, ending: bool) -> bool:
         """Whether it is the governor's turn, by the share that the plan gives it."""
-        if self._contrasts == 0:
+        if self.untried:
             return True
         return not ending and best.saving > 0.0 and self._since >= turn_updates(best.governed)
 

@@ -32,6 +32,8 @@ STRIDE = 4
 EDGE_SD, MODEL_SD = 0.05, 0.004
 #: A pool that waits for a smaller share of an update than this does not wait.
 LEAST_WAIT = 0.01
+#: Updates in a row whose sums are compared: longer than a batch is begun ahead of its update.
+SUMMED_UPDATES = 5
 #: No policy age beyond this is told apart.
 OLDEST = 8
 
@@ -40,35 +42,36 @@ OLDEST = 8
 class Queue:
     """How far a queue is: work done beyond the batch consumed last, and decode seconds since recent updates began.
 
-    Arrays by belief and setting; ``since`` has the latest update last.
+    Arrays by belief and setting; ``since_s`` by update before, the latest last.
     """
 
     ready_s: Array
-    since_s: list[Array]
+    since_s: Array
 
     @classmethod
     def empty(cls, shape: tuple[int, int]) -> Queue:
         """Nothing is ready, and every batch could have been begun long ago."""
-        return cls(np.zeros(shape), [np.full(shape, 1e9)] * OLDEST)
+        return cls(np.zeros(shape), np.full((OLDEST, *shape), 1e9))
 
     def copy(self) -> Queue:
         """Another one, as far as this."""
-        return Queue(self.ready_s, list(self.since_s))
+        return Queue(self.ready_s, self.since_s)
 
     def spread(self, shape: tuple[int, int]) -> Queue:
         """The mean over the beliefs, for as many others."""
         return Queue(
-            np.full(shape, self.ready_s.mean()), [np.full(shape, item.mean()) for item in self.since_s]
+            np.full(shape, self.ready_s.mean()),
+            np.array([np.full(shape, item.mean()) for item in self.since_s]),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {"ready_s": self.ready_s.tolist(), "since_s": [item.tolist() for item in self.since_s]}
+        return {"ready_s": self.ready_s.tolist(), "since_s": self.since_s.tolist()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Queue:
         """What :meth:`to_dict` wrote."""
-        return cls(np.array(values["ready_s"]), [np.array(item) for item in values["since_s"]])
+        return cls(np.array(values["ready_s"]), np.array(values["since_s"]))
 
     def step(
         self,
@@ -88,7 +91,10 @@ class Queue:
         running = np.maximum(waits, 0.0) * factor + training_s
         decoded = running / factor
         self.ready_s = np.minimum(self.ready_s + decoded - work_s, limit_s)
-        self.since_s = [*(item + decoded for item in self.since_s[1:]), decoded]
+        since_s = np.empty_like(self.since_s)
+        np.add(self.since_s[1:], decoded, out=since_s[:-1])
+        since_s[-1] = decoded
+        self.since_s = since_s
         return np.asarray(running)
 
 
@@ -147,10 +153,14 @@ def believe(batches: Batches, was: Queue) -> tuple[Knee, Array]:
     ratios = RATIOS[::STRIDE]
     queue = Queue.empty((BELIEFS, len(ratios)))
     batches.run(queue, chosen, np.exp(ratios), as_it_was=False)
-    coarse = batches.run(queue, chosen, np.exp(ratios), as_it_was=False).mean(axis=0)
-    curves = np.array([np.interp(RATIOS, ratios, curve) for curve in coarse])
+    every = batches.run(queue, chosen, np.exp(ratios), as_it_was=False)
+    curves = np.array([np.interp(RATIOS, ratios, curve) for curve in every.mean(axis=0)])
     critical = np.clip(np.gradient(curves.mean(axis=0), RATIOS), 0.0, curves.mean(axis=0))
-    return Knee(curves, critical, (generation_s, training_s)), chosen
+    # What one update loses the next ones may win back: only sums over some of them tell the variance of long ones.
+    blocks = np.array_split(every.mean(axis=1), max(len(every) // SUMMED_UPDATES, 1))
+    sums = [block.sum(axis=0) / np.sqrt(len(block)) for block in blocks]
+    each = np.array([np.interp(RATIOS, ratios, item) for item in sums])
+    return Knee(curves, critical, (generation_s, training_s), each), chosen
 
 
 def _quantiles(weight: Array) -> NDArray[np.intp]:
@@ -166,35 +176,44 @@ def batches_of(
     running_s: Sequence[float],
     slow: Sequence[tuple[float, float]],
     ahead: int,
+    begun_s: float | None = None,
 ) -> Batches:
-    """Batches from consecutive updates: the seconds of both pools as they were, and how slowed they were (logs)."""
+    """Batches from consecutive updates: the seconds of both pools as they were, and how slowed they were (logs).
+
+    ``begun_s`` is the work that was ready when the first one began, if that is known.
+    """
     factors = np.exp(np.array(slow))
-    governor_s, whole_s = np.array(seconds) / factors, np.array(running_s)
+    own_s, whole_s = np.array(seconds), np.array(running_s)
+    governor_s, ahead = own_s / factors, min(ahead, OLDEST)
     generation_s, training_s = governor_s[:, 0], governor_s[:, 1]
-    waited_s = whole_s - np.array(seconds)[:, 1]
-    idled_s = whole_s - np.array(seconds)[:, 0]
-    # Where training waited for a generation that never idled, the batch was ready just when it went on.
-    ready = (waited_s > LEAST_WAIT * whole_s) & (idled_s < LEAST_WAIT * whole_s)
-    before_s = np.cumsum(generation_s) - generation_s
+    idled_s, waited_s = whole_s - own_s[:, 0], whole_s - own_s[:, 1]
+    idles, waits = idled_s > LEAST_WAIT * whole_s, waited_s > LEAST_WAIT * whole_s
+    after_s = np.cumsum(generation_s)
+    ready_s = after_s - generation_s + waited_s / factors[:, 0]
+    # Where training waited for a generation that never idled, its batch was ready just when it went on; where
+    # generation idled, it was as far ahead as it may be when the update was over.
+    done_s = {} if begun_s is None else {-1: -begun_s}
+    done_s |= {int(i): float(ready_s[i]) for i in np.flatnonzero(waits & ~idles)}
+    done_s |= {int(i) + ahead: float(after_s[i]) for i in np.flatnonzero(idles)}
     return Batches(
-        generation_s=_works(before_s + waited_s / factors[:, 0], ready, generation_s.mean(), training_s),
+        generation_s=_works(done_s, generation_s.mean(), training_s),
         training_s=training_s,
         longest=np.array(longest) / np.mean(longest),
         running_s=whole_s,
         slower=(factors[:, 0], factors[:, 1]),
-        ahead=min(ahead, OLDEST),
+        ahead=ahead,
     )
 
 
-def _works(done_s: Array, ready: NDArray[np.bool_], mean_s: float, like: Array) -> Array:
-    """Work of every batch, from how much was done when it was ready, where that is known.
+def _works(done_s: Mapping[int, float], mean_s: float, like: Array) -> Array:
+    """Work of every batch, from how much was done when it was ready, for the batches where that is known.
 
     Batches in between share the work by ``like``, what training took for them: it follows the same tokens. So do
     the first and the last, which take ``mean_s`` on average.
     """
     works_s = mean_s * like / like.mean()
-    known = np.flatnonzero(ready)
-    for one, two in pairwise(known.tolist()):
+    known = sorted(batch for batch in done_s if batch < len(like))
+    for one, two in pairwise(known):
         whole_s = done_s[two] - done_s[one]
         if whole_s > 0.0:
             part = like[one + 1 : two + 1]

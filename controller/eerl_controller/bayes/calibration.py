@@ -9,12 +9,13 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from eerl_controller.bayes.alternation import BLOCK_UPDATES, Alternation
+from eerl_controller.bayes.alternation import BLOCK_UPDATES
 from eerl_controller.bayes.first_updates import FIRST_UPDATES, FirstUpdates
 from eerl_controller.bayes.governor_reach import GovernorReach
 from eerl_controller.bayes.learner import Learner
 from eerl_controller.bayes.menu import Menu
 from eerl_controller.bayes.sample import parts_of
+from eerl_controller.bayes.turns import Turns
 from eerl_controller.clocks import GOVERNOR, idle_clock
 from eerl_controller.colocated import ColocatedSync
 from eerl_controller.controlled import Controlled
@@ -24,13 +25,13 @@ from eerl_controller.records import ClockGrid, ExecutionMode
 from eerl_controller.references import References
 from eerl_controller.settings import Settings
 from eerl_controller.situation import ceilings_mhz
-from eerl_controller.stateful import HOLDING, Stateful
+from eerl_controller.stateful import HOLDING
 from eerl_controller.states import Reason, State
 from eerl_controller.strategy import Evidence
 from eerl_controller.work import Unusable
 
 
-class SyncCalibration(Stateful):
+class SyncCalibration(Turns):
     """A synchronous job's controller but for its decisions."""
 
     def __init__(
@@ -43,17 +44,15 @@ class SyncCalibration(Stateful):
         self._learner = Learner((top, top), one_pool=self._one_pool)
         self._menu: Menu | None = None
         self._first = FirstUpdates()
-        self._left: float | None = None
-        #: Usable updates under the clocks in force since they were wished for.
-        self._usable = 0
-        #: Usable updates after which something may be decided again.
-        self._wanted = BLOCK_UPDATES
-        self._alternation = Alternation()
         self._governor_reach = GovernorReach()
         #: Updates in a row whose phases are not known.
         self._blind = 0
         #: The policy of trials, which needs no phases; None as long as there are some.
         self._fallback: Controlled | None = None
+
+    @property
+    def _known(self) -> Learner:
+        return self._learner
 
     # -- one way in --------------------------------------------------------------------------------------------
 
@@ -89,15 +88,14 @@ class SyncCalibration(Stateful):
 
     def _count(self, evidence: Evidence, learnt: bool) -> None:
         self._usable += learnt and evidence.in_force
-        self._alternation.count(self.book.pair)
+        self._alternation.count(lowered=self.book.pair.is_lowered)
         self._governor_reach.add(evidence)
         if evidence.observation is not None:
             self._blind = 0 if parts_of(evidence.observation) is not None else self._blind + 1
 
     def _clocks_change(self) -> None:
         super()._clocks_change()
-        self._usable = self._blind = 0
-        self._wanted = BLOCK_UPDATES
+        self._blind = 0
         self._governor_reach.forget()
 
     # -- calibration -------------------------------------------------------------------------------------------
@@ -176,10 +174,6 @@ class SyncCalibration(Stateful):
             "learner": self._learner.to_dict(),
             "began": self._menu is not None,
             "first": self._first.to_list(),
-            "left": self._left,
-            "usable": self._usable,
-            "wanted": self._wanted,
-            "alternation": self._alternation.to_dict(),
             "governor_reach": self._governor_reach.to_list(),
             "blind": self._blind,
             "fallback": self._fallback.to_dict() if self._fallback is not None else None,
@@ -191,9 +185,7 @@ class SyncCalibration(Stateful):
         self._learner.load(values["learner"])
         self._menu = self._make_menu() if values["began"] else None
         self._first.load(values["first"])
-        self._left, self._usable, self._wanted = values["left"], values["usable"], values["wanted"]
         self._blind = values["blind"]
-        self._alternation.load(values["alternation"])
         self._governor_reach.load(values["governor_reach"])
         if values["fallback"] is not None:
             self._fallback = self._trials()

@@ -8,7 +8,7 @@ Before there is data, physics bounds what a setting can cost.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -16,10 +16,8 @@ import numpy as np
 
 from eerl_controller.bayes.alternation import BLOCK_UPDATES, Alternation
 from eerl_controller.bayes.curve import DEEPEST
-from eerl_controller.bayes.learner import Learner
-from eerl_controller.bayes.menu import Menu
-from eerl_controller.bayes.plan import Allowance, Choice, Flags, Plan, affordable, best_plan, choice
-from eerl_controller.bayes.table import HOPE_BLOCKS, Hope, Index, Table
+from eerl_controller.bayes.outcomes import HOPE_BLOCKS, Array, Flags, Hope, Index, Outcomes
+from eerl_controller.bayes.plan import Allowance, Choice, Plan, affordable, best_plan, choice
 from eerl_controller.clocks import Pair
 from eerl_controller.settings import Settings
 
@@ -76,18 +74,22 @@ class Decision:
 
 
 def next_step(
-    menu: Menu,
-    learner: Learner,
+    outcomes: Callable[[Hope | None], Outcomes],
+    deepest: Sequence[float],
     alternation: Alternation,
     allowance: Allowance,
     current: Pair,
     settings: Settings,
+    *,
+    probing: bool,
 ) -> Step:
-    """A block under ``current`` is over: what comes next."""
-    governed = current.is_governor
-    reach = reach_of(menu, learner, settings.start_fraction)
-    table = Table(menu, learner)
-    decided = choose(table, allowance, reach, alternation.held if governed else current)
+    """A block under ``current`` is over, a probe if ``probing``: what comes next.
+
+    ``outcomes`` gives what is believed, or would be if a hope came true, ``deepest`` how deep either clock has been.
+    """
+    table = outcomes(None)
+    reach = reach_of(table.depths, deepest, settings.start_fraction)
+    decided = choose(table, allowance, reach, alternation.held if probing else current)
     best, here = decided.best, decided.here
     # What a change must bring: enough to be seen at all, and its toll over what is left.
     toll = CHANGE_UPDATES * best.worth
@@ -96,12 +98,11 @@ def next_step(
         best = here
     trial = BLOCK_UPDATES + 1.0
     ending = allowance.left < LAST_PROBE_BLOCKS * trial
-    if not governed and alternation.governors_turn(best, ending=ending):
+    if not probing and current.is_lowered and alternation.governors_turn(best, ending=ending):
         return Step(Turn.PROBE, best)
     if not ending:
         hope = find_hope(
-            menu,
-            learner,
+            outcomes,
             table,
             allowance,
             reach=reach,
@@ -118,13 +119,13 @@ def next_step(
     return Step(Turn.HOLD, best)
 
 
-def reach_of(menu: Menu, learner: Learner, start_fraction: float) -> tuple[float, float]:
+def reach_of(depths: Sequence[Array], deepest: Sequence[float], start_fraction: float) -> tuple[float, float]:
     """How deep either clock may go: some way beyond what was tried, and always to the next clock there is."""
     found = []
-    for axis, deepest in zip(menu.axes, learner.reach, strict=True):
-        deeper = axis.depths[axis.depths > deepest + 1e-9]
-        following = float(deeper.min()) if len(deeper) else deepest
-        found.append(max(DEEPER * deepest, -math.log(start_fraction), following))
+    for axis, tried in zip(depths, deepest, strict=True):
+        deeper = axis[axis > tried + 1e-9]
+        following = float(deeper.min()) if len(deeper) else tried
+        found.append(max(DEEPER * tried, -math.log(start_fraction), following))
     return found[0], found[1]
 
 
@@ -149,7 +150,7 @@ def first_below(clocks: Sequence[int], ceiling_mhz: float, allowance: Allowance,
     ]
 
 
-def choose(table: Table, allowance: Allowance, reach: tuple[float, float], current: Pair) -> Decision:
+def choose(table: Outcomes, allowance: Allowance, reach: tuple[float, float], current: Pair) -> Decision:
     """The best setting no deeper than ``reach`` with its governor's share, and what is expected of ``current``."""
     committed = COMMITTED_UPDATES if len(allowance.ends) == 1 else NEXT_DECISION_UPDATES
     allowed = affordable(table, allowance, committed, reach)
@@ -163,7 +164,7 @@ def choose(table: Table, allowance: Allowance, reach: tuple[float, float], curre
     return Decision(best, choice(table, at, here.governed, here.worth) if here else None, price)
 
 
-def _best(table: Table, allowance: Allowance, allowed: Flags) -> tuple[Choice, float]:
+def _best(table: Outcomes, allowance: Allowance, allowed: Flags) -> tuple[Choice, float]:
     """The best plan, and the price of loss beside it."""
     plan = best_plan(table, allowance, SHARES, among=allowed) or Plan((0, 0, 0), 0.0, 0.0)
     dearer = replace(allowance, limit=allowance.limit * (1.0 + PRICE_STEP))
@@ -180,9 +181,8 @@ def around(share: float) -> tuple[float, ...]:
 
 
 def find_hope(
-    menu: Menu,
-    learner: Learner,
-    table: Table,
+    outcomes: Callable[[Hope | None], Outcomes],
+    table: Outcomes,
     allowance: Allowance,
     *,
     reach: tuple[float, float],
@@ -203,9 +203,10 @@ def find_hope(
     found: tuple[float, Choice] | None = None
     for axis in (0, 1):
         gain, most, where = 0.0, 0.0, None
-        held = menu.axes[axis].mhz.index(best.pair.phases[axis])
+        at = table.index(best.pair)
+        held = at[axis + 1] if at is not None else 0
         for hope, chance in HOPES:
-            hopeful = Table(menu, learner, Hope(axis, hope, held))
+            hopeful = outcomes(Hope(axis, hope, held))
             plan = best_plan(hopeful, allowance, shares, least=best.worth)
             if plan is None:
                 # Nothing would be better; nor would it be with less hope.
@@ -213,24 +214,25 @@ def find_hope(
             better = chance * (plan.worth - best.worth)
             gain += better * max(allowance.left - trial, 0.0)
             if better > most:
-                most, where = better, nearest(now, plan.at)
+                most, where = better, nearest(table, now, plan.at)
         if where is None:
             continue
         believed = choice(table, where, best.governed, 0.0)
         lost = max(best.saving - believed.saving - price * (best.loss - believed.loss), 0.0)
-        # What the trials show is only known beside governor blocks, in which nothing is saved but no loss made.
-        idle = max(best.worth - price * (1.0 - best.governed) * best.loss, 0.0)
+        idle = 0.0
+        if held:
+            # What the trials show is only known beside governor blocks, in which nothing is saved but no loss made.
+            idle = max(best.worth - believed.probe_saving - price * (1.0 - best.governed) * best.loss, 0.0)
         net = gain - trial * (HOPE_BLOCKS * lost + idle)
         if believed.pair != best.pair and net > least and (found is None or net > found[0]):
             found = (net, believed)
     return found[1] if found else None
 
 
-def nearest(now: Flags, at: Index) -> Index | None:
-    """The deepest affordable setting on the way from the governor to this one."""
-    idle, generation, training = at
-    while generation or training:
-        if now[idle, generation, training]:
-            return idle, generation, training
-        generation, training = max(generation - 1, 0), max(training - 1, 0)
-    return None
+def nearest(table: Outcomes, now: Flags, at: Index) -> Index | None:
+    """The affordable setting nearest to this one, no deeper than it on either axis; None for the governor."""
+    idle, generation, training = (end + 1 for end in at)
+    deep = table.depths[0][:generation, None] + table.depths[1][None, :training]
+    box = np.where(now[idle - 1, :generation, :training], deep, 0.0)
+    g, t = np.unravel_index(int(box.argmax()), box.shape)
+    return (at[0], int(g), int(t)) if g or t else None

@@ -14,8 +14,8 @@ Work = tuple[tuple[str, float, float], ...]
 SLOPES = SlopePrior(mean=0.4, sd=0.3)
 #: Any locked clock costs 0 to 2 % (paper, appendix C: 1980/1980 rows).
 OFFSET_MEAN, OFFSET_SD = 0.006, 0.006
-#: Training follows what it consumes: its valid tokens, or all that was generated for it where many are masked, and the
-#: longest of it. Either supposition could slowly turn into the other, but not while it takes what it misses for noise.
+#: Training follows what it consumes: its valid tokens, or all that was generated for it where many are masked, and
+#: the longest of it. Two suppositions, for one could not become the other while it takes what it misses for noise.
 TRAINING_WORK: tuple[Work, ...] = (
     (("valid", 0.7, 0.3), ("consumed", 0.2, 0.3), ("longest_consumed", 0.0, 0.2)),
     (("valid", 0.0, 0.1), ("consumed", 1.0, 0.3), ("longest_consumed", 0.0, 0.2)),

@@ -114,13 +114,6 @@ class Paces:
         self._pooled = known
         return known
 
-    def mean_variance(self, part: int, readings: float) -> float:
-        """Variance of the mean of so many readings of a part, as far as noise and its memory make it."""
-        weights = self._known.weights
-        correlation = float(weights @ self._decay[:, Layout.common])
-        memory = min((1.0 + correlation) / (1.0 - correlation), readings)
-        return self.noise[part] ** 2 * memory / readings
-
     @property
     def lost(self) -> tuple[float, float]:
         """Mean and standard deviation of the seconds lost so far."""
@@ -327,32 +320,6 @@ class Paces:
         }
         for name, *values in events:
             steps[name](*values)
-
-    def after_blocks(self, gradient: Array, blocks: Sequence[tuple[Lowered, int]]) -> float:
-        """Standard deviation that ``gradient @ state`` would have after blocks under these settings.
-
-        Each has so many usable updates, after one that is not.
-        """
-        at = int(self._known.weights.argmax())
-        covariance = self._known.covariance[at].copy()
-        decay, walk = self._decay[at], self._walk[at]
-        fresh = np.where(decay < 1.0, 1.0 - decay**2, 0.0) + walk
-        index = np.arange(Layout.size)
-        for setting, usable in blocks:
-            rows = [self._rows(part, {}, setting) for part in (TRAINING, GENERATION)]
-            readings = [(row[at], float(white[at])) for row, white in rows]
-            for update in range(usable + 1):
-                covariance *= decay[:, None] * decay[None, :]
-                covariance[index, index] += fresh
-                if update == 0:
-                    continue
-                for i, (row, white) in enumerate(readings):
-                    if i == 1:
-                        covariance[Layout.batch, :] = covariance[:, Layout.batch] = 0.0
-                        covariance[Layout.batch, Layout.batch] = 1.0
-                    carried = covariance @ row
-                    covariance -= np.outer(carried, carried / (float(row @ carried) + white))
-        return math.sqrt(max(float(gradient @ covariance @ gradient), 0.0))
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""

@@ -13,16 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eerl_controller.bayes.table import Array, Index, Table
+from eerl_controller.bayes.outcomes import Array, Flags, Index, Outcomes
 from eerl_controller.clocks import Pair
 
-Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 
 #: Standard deviations of a one-sided 99 %.
 SURE = 2.326
 #: Part of a governor block that is evidence: the first of three updates is not, because clocks have just changed.
 BLOCK_USE = 2.0 / 3.0
+#: Updates differ twice: those that an expectation is the mean of, which are replaced as often, and those to come.
+SAMPLES = 2.0
+#: A loss of less than this share of an update is none.
+FREE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +45,18 @@ class Allowance:
 class Choice:
     """A setting and what is expected of it, by update, as fractions of the governor's energy and time.
 
-    ``governed`` is the governor's best share beside it, ``worth`` what the two then save by update together.
+    ``governed`` is the governor's best share beside it, ``worth`` what the two then save by update together, and
+    ``probe`` the clocks of these turns.
     """
 
     pair: Pair
+    probe: Pair
     saving: float
     loss: float
     loss_sd: float
     governed: float
     worth: float
+    probe_saving: float
 
     def __str__(self) -> str:
         return (
@@ -59,16 +65,17 @@ class Choice:
         )
 
 
-def choice(table: Table, at: Index, governed: float, worth: float) -> Choice:
+def choice(table: Outcomes, at: Index, governed: float, worth: float) -> Choice:
     """The setting with this index."""
-    axes = table.menu.axes
     return Choice(
-        pair=Pair(axes[0].mhz[at[1]], axes[1].mhz[at[2]], table.menu.idle_mhz if at[0] == 1 else None),
+        pair=table.pair(at),
+        probe=table.probe(at),
         saving=float(table.saving[at]),
         loss=float(table.lost_s[at] / table.total_s),
         loss_sd=math.sqrt(max(float(table.variance[at]), 0.0)) / table.total_s,
         governed=governed,
         worth=worth,
+        probe_saving=float(table.probe_saving[at]),
     )
 
 
@@ -82,7 +89,7 @@ class Plan:
 
 
 def best_plan(
-    table: Table,
+    table: Outcomes,
     allowance: Allowance,
     shares: Sequence[float],
     *,
@@ -97,7 +104,8 @@ def best_plan(
     """
     at = _better(table, shares[0], least, among)
     share, place = within_limit(table, allowance, np.array(shares), at)
-    value = (1.0 - np.array(shares))[share] * table.saving.ravel()[at][place]
+    part = np.array(shares)[share]
+    value = (1.0 - part) * table.saving.ravel()[at][place] + part * table.probe_saving.ravel()[at][place]
     if not value.size or value.max() <= least:
         return None
     first = int(value.argmax())
@@ -105,42 +113,48 @@ def best_plan(
     return Plan(_index(table, flat), shares[int(share[first])], float(value[first]))
 
 
-def _better(table: Table, share: float, least: float, among: Flags | None) -> Indices:
+def _better(table: Outcomes, share: float, least: float, among: Flags | None) -> Indices:
     """Which of the settings save more than ``least`` when the governor has at least this share."""
-    more = (1.0 - share) * table.saving > least
+    more = np.maximum((1.0 - share) * table.saving + share * table.probe_saving, table.probe_saving) > least
     return np.flatnonzero(more if among is None else more & among)
 
 
-def within_limit(table: Table, allowance: Allowance, shares: Array, at: Indices) -> tuple[Indices, Indices]:
+def within_limit(
+    table: Outcomes, allowance: Allowance, shares: Array, at: Indices
+) -> tuple[Indices, Indices]:
     """Which shares of the governor with which of the settings ``at`` lose no more than allowed; places of both."""
     limit, (past_s, past_s2) = allowance.limit, table.past
-    lost_s = table.lost_s.ravel()[at]
+    lost_s, probe_s = table.lost_s.ravel()[at], table.probe_lost_s.ravel()[at]
     with_past, variance = table.with_past.ravel()[at], np.maximum(table.variance.ravel()[at], 0.0)
+    model, noise_s2, spread_s2 = (
+        part.ravel()[at] for part in (table.model_sd, table.noise_s2, table.spread_s2)
+    )
     allowed = np.ones((len(shares), len(at)), dtype=bool)
     for left in allowance.ends:
         held = left * (1.0 - shares)
-        whole_s = limit * (allowance.past_s + left * table.total_s)
-        over = past_s - whole_s + (held * (1.0 - limit))[:, None] * lost_s
+        lost = held[:, None] * lost_s + (left * shares)[:, None] * probe_s
+        over = past_s - limit * (allowance.past_s + left * table.total_s) + (1.0 - limit) * lost
         allowed &= over <= 0.0
         share, place = np.nonzero(allowed)
-        error = table.noise_s2 * (
-            1.0 / np.maximum(left * shares * BLOCK_USE, 1e-9) + 1.0 / np.maximum(held, 1e-9)
+        error = (
+            noise_s2[place]
+            * (1.0 / np.maximum(left * shares * BLOCK_USE, 1e-9) + 1.0 / np.maximum(held, 1e-9))[share]
         )
         shared = with_past[place] + held[share] * variance[place]
-        rest = (
-            past_s2 + held[share] * (with_past[place] + shared) - shared**2 / (variance[place] + error[share])
-        )
+        rest = past_s2 + held[share] * (with_past[place] + shared) - shared**2 / (variance[place] + error)
+        rest = rest + (model[place] * (past_s + lost[share, place])) ** 2
+        rest = rest + SAMPLES * held[share] * spread_s2[place]
         allowed[share, place] = SURE**2 * rest <= over[share, place] ** 2
     share, place = np.nonzero(allowed)
     return share, place
 
 
-def _index(table: Table, flat: int) -> Index:
+def _index(table: Outcomes, flat: int) -> Index:
     idle, generation, training = np.unravel_index(flat, table.saving.shape)
     return int(idle), int(generation), int(training)
 
 
-def affordable(table: Table, allowance: Allowance, updates: float, reach: tuple[float, float]) -> Flags:
+def affordable(table: Outcomes, allowance: Allowance, updates: float, reach: tuple[float, float]) -> Flags:
     """Which settings may run now, for so many updates, before they can be left for the governor."""
     lost_s, lost_s2 = table.past
     limit = allowance.limit
@@ -151,14 +165,19 @@ def affordable(table: Table, allowance: Allowance, updates: float, reach: tuple[
     surely = lost_s + SURE * math.sqrt(max(lost_s2, 0.0)) + committed * table.worst_s
     likely = lost_s + committed * table.lost_s + SURE * _sd(table, committed)
     safe = np.minimum(surely, likely) <= budget_s
-    generation, training = table.menu.axes
-    within = (generation.depths <= reach[0] + 1e-9)[:, None] & (training.depths <= reach[1] + 1e-9)[None, :]
-    found = safe & within[None, :, :]
+    generation, training = table.depths
+    within = (generation <= reach[0] + 1e-9)[:, None] & (training <= reach[1] + 1e-9)[None, :]
+    # What costs nothing even at the very worst needs no approach.
+    found = safe & (within[None, :, :] | (table.worst_s <= FREE * table.total_s))
+    if table.barred is not None:
+        found &= ~table.barred[None]
     found[0, 0, 0] = True
     return np.asarray(found)
 
 
-def _sd(table: Table, updates: float) -> Array:
+def _sd(table: Outcomes, updates: float) -> Array:
     """Standard deviation in seconds of what is lost so far and in this many more updates."""
     variance = table.past[1] + updates**2 * table.variance + 2.0 * updates * table.with_past
+    variance = variance + (table.model_sd * (table.past[0] + updates * table.lost_s)) ** 2
+    variance = variance + SAMPLES * updates * table.spread_s2
     return np.asarray(np.sqrt(np.maximum(variance, 0.0)))

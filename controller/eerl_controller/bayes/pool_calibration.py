@@ -10,31 +10,27 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
+from eerl_controller.bayes.alternation import BLOCK_UPDATES
 from eerl_controller.bayes.guard import Guard
 from eerl_controller.bayes.pool_learner import Look, PoolLearner
 from eerl_controller.bayes.pool_menu import PoolMenu
-from eerl_controller.clocks import GOVERNOR, Pair, idle_clock
+from eerl_controller.bayes.turns import Turns
+from eerl_controller.clocks import GOVERNOR, idle_clock
 from eerl_controller.horizon import remaining_updates
 from eerl_controller.records import ClockGrid, ExecutionMode
 from eerl_controller.references import References
 from eerl_controller.settings import Settings
 from eerl_controller.situation import REACHED, ceilings_mhz
-from eerl_controller.stateful import HOLDING, Stateful
+from eerl_controller.stateful import HOLDING
 from eerl_controller.states import Reason, State
 from eerl_controller.strategy import Evidence
 from eerl_controller.work import Unusable
 
 #: Usable governor updates before the first trial: their median stands two slow ones that warm-up left over.
 FIRST_UPDATES = 6
-#: Usable updates of a block, lowered or governor: with one, a single straggler would be all that is known.
-BLOCK_UPDATES = 2
-#: Clocks no nearer than this (a log) are hoped for.
-COARSE_STEP = 0.05
-#: Updates over which the share of probes in the latest updates is taken: two monitoring windows.
-SHARE_MEMORY = 40.0
 
 
-class PoolCalibration(Stateful):
+class PoolCalibration(Turns):
     """An asynchronous job's controller but for its decisions."""
 
     def __init__(
@@ -48,27 +44,18 @@ class PoolCalibration(Stateful):
         self._menu: PoolMenu | None = None
         self._guard = Guard(float(grid.governor_mhz))
         self._first: list[Look] = []
-        self._left: float | None = None
         #: Updates in a row under the plan of the latest.
         self._run_length, self._run_plan = 0, -1
-        #: Usable updates under the clocks in force since they were wished for.
-        self._usable = 0
-        #: Usable updates after which something may be decided again.
-        self._wanted = BLOCK_UPDATES
-        #: Alternations so far.
-        self._contrasts = 0
         #: Updates since the latest usable one that was wholly the governor's.
         self._since_governor = 0
-        #: The lowered clocks that a probe interrupts.
-        self._held = GOVERNOR
-        #: Whether the wish is a probe: one side or both are the governor's, for comparison.
-        self._probing = False
-        #: The share of probes in the latest updates since the first trial.
-        self._governed = 0.0
         #: Clocks that the governor reached in its block.
         self._reached: list[tuple[float, float]] = []
         #: Updates in a row whose sides are not known.
         self._blind = 0
+
+    @property
+    def _known(self) -> PoolLearner:
+        return self._learner
 
     # -- one way in --------------------------------------------------------------------------------------------
 
@@ -122,8 +109,7 @@ class PoolCalibration(Stateful):
     def _count(self, evidence: Evidence, learnt: bool) -> None:
         observation = evidence.observation
         self._usable += learnt and evidence.in_force
-        if self._menu is not None and self.state is not State.SUSPENDED:
-            self._governed += (float(self._probing) - self._governed) / SHARE_MEMORY
+        self._alternation.count(lowered=self.book.pair.is_lowered and not self._probing)
         if observation is None:
             return
         self._blind = 0 if self._learner.look is not None else self._blind + 1
@@ -137,9 +123,7 @@ class PoolCalibration(Stateful):
 
     def _clocks_change(self) -> None:
         super()._clocks_change()
-        self._usable = self._blind = 0
-        self._probing = False
-        self._wanted, self._reached = BLOCK_UPDATES, []
+        self._blind, self._reached = 0, []
 
     # -- calibration -------------------------------------------------------------------------------------------
 
@@ -194,7 +178,6 @@ class PoolCalibration(Stateful):
         """The settings to choose among, for the clocks that the governor reaches."""
         ceilings = self._learner.ceilings_mhz
         top_mhz = float(self._grid.governor_mhz)
-        self._coarse = PoolMenu(self._clocks, ceilings, top_mhz, self._idle_mhz, step=COARSE_STEP)
         return PoolMenu(self._clocks, ceilings, top_mhz, self._idle_mhz)
 
     def _governor_moved(self) -> bool:
@@ -210,7 +193,8 @@ class PoolCalibration(Stateful):
 
     def _calibrate_again(self) -> None:
         """Another governor: everything is measured anew; what the run has lost so far stays lost."""
-        self._menu, self._first, self._contrasts, self._held = None, [], 0, GOVERNOR
+        self._menu, self._first = None, []
+        self._alternation.restart()
         self._references.keep_last(BLOCK_UPDATES)
         reached = ", ".join(f"{mhz:.0f}" for mhz in self._reached[-1])
         if self.state is not State.REMEASURE:
@@ -241,16 +225,9 @@ class PoolCalibration(Stateful):
             "guard": self._guard.to_dict(),
             "began": self._menu is not None,
             "first": [look.to_list() for look in self._first],
-            "left": self._left,
             "run_length": self._run_length,
             "run_plan": self._run_plan,
-            "usable": self._usable,
-            "wanted": self._wanted,
-            "contrasts": self._contrasts,
-            "probing": self._probing,
-            "governed": self._governed,
             "since_governor": self._since_governor,
-            "held": list(self._held),
             "reached": [list(item) for item in self._reached],
             "blind": self._blind,
         }
@@ -262,10 +239,7 @@ class PoolCalibration(Stateful):
         self._guard.load(values["guard"])
         self._menu = self._make_menu() if values["began"] else None
         self._first = [Look.from_list(item) for item in values["first"]]
-        self._left, self._usable, self._wanted = values["left"], values["usable"], values["wanted"]
         self._run_length, self._run_plan = values["run_length"], values["run_plan"]
-        self._contrasts, self._blind = values["contrasts"], values["blind"]
-        self._probing, self._governed = values["probing"], values["governed"]
+        self._blind = values["blind"]
         self._since_governor = values["since_governor"]
-        self._held = Pair(*values["held"])
         self._reached = [(generation, training) for generation, training in values["reached"]]

@@ -1,85 +1,19 @@
-"""The settings of two overlapping pools to choose among, and the words in which they are chosen."""
+"""The settings of two overlapping pools to choose among, idle clock included."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eerl_controller.bayes.curve import DEEPEST, basis
+from eerl_controller.bayes.outcomes import Array, Index
 from eerl_controller.bayes.pace_priors import Layout
 from eerl_controller.clocks import Pair
 
-Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Index = tuple[int, int, int]
-
-#: Standard deviations of a one-sided 99 %.
-SURE = 2.326
 #: Clocks nearer than this (a log) are not worth telling apart.
 LEAST_STEP = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """What may be lost: ``limit`` of all the time, ``past_s`` seconds of which are over and ``left`` updates to come.
-
-    ``told`` is False when nobody said how many updates are left; ``governed`` of them are expected to be the
-    governor's, for comparison.
-    """
-
-    limit: float
-    past_s: float
-    left: float
-    told: bool
-    governed: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Hope:
-    """One side is kinder than believed, by so many ``deviations`` of what is not known beyond the depth ``beyond``.
-
-    ``readings``: as many usable updates are given to show it.
-    """
-
-    axis: int
-    deviations: float
-    beyond: float
-    readings: float
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A setting and what is expected of it, by update, as fractions of the governor's energy and time.
-
-    ``price`` is what another unit of allowed loss would save, ``loss_sd`` the standard deviation of ``loss``.
-    """
-
-    pair: Pair
-    saving: float
-    loss: float
-    loss_sd: float
-    price: float
-    #: Maps the state of time to ``loss``, for what a probe would make of its standard deviation.
-    gradient: Array
-
-    @property
-    def net(self) -> float:
-        """What an update at this setting is worth once its loss is paid for."""
-        return max(self.saving - self.price * self.loss, 0.1 * self.saving)
-
-    def worth_knowing(self, less_sd: float) -> float:
-        """What knowing the loss this much better is worth by update: so much of the allowance is free again."""
-        return self.price * SURE * less_sd
-
-    def __str__(self) -> str:
-        return (
-            f"{100 * self.saving:.1f} % saving and {100 * self.loss:.2f} % loss expected, "
-            f"known to {100 * self.loss_sd:.2f} points"
-        )
 
 
 class PoolMenu:
@@ -91,7 +25,6 @@ class PoolMenu:
         ceilings_mhz: tuple[float, float],
         top_mhz: float,
         idle_mhz: int | None,
-        step: float = LEAST_STEP,
     ) -> None:
         self.idle_mhz = idle_mhz
         self.mhz: list[list[int | None]] = []
@@ -101,7 +34,7 @@ class PoolMenu:
         self.locked: list[Array] = []
         self.rows: list[Array] = []
         for part, ceiling in enumerate(ceilings_mhz):
-            mhz: list[int | None] = [None, *thinned(clocks, ceiling, step)]
+            mhz: list[int | None] = [None, *thinned(clocks, ceiling)]
             depths = np.array([0.0 if clock is None else math.log(ceiling / clock) for clock in mhz])
             rows = np.zeros((len(mhz), Layout.size))
             rows[:, Layout.curve[part]] = basis(depths)
@@ -128,14 +61,14 @@ class PoolMenu:
         return idle, self.mhz[0].index(pair.generation_mhz), self.mhz[1].index(pair.training_mhz)
 
 
-def thinned(clocks: Sequence[int], ceiling_mhz: float, step: float) -> list[int]:
-    """The clocks below the ceiling, from the top, no nearer to each other than this step (a log)."""
+def thinned(clocks: Sequence[int], ceiling_mhz: float) -> list[int]:
+    """The clocks below the ceiling, from the top, no nearer to each other than is worth telling apart."""
     kept: list[int] = []
     last = ceiling_mhz
     for mhz in sorted((clock for clock in clocks if clock < ceiling_mhz), reverse=True):
         if math.log(ceiling_mhz / mhz) > DEEPEST:
             break
-        if math.log(last / mhz) >= step - 1e-9:
+        if math.log(last / mhz) >= LEAST_STEP - 1e-9:
             kept.append(mhz)
             last = float(mhz)
     return kept

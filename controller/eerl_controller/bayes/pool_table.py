@@ -7,20 +7,17 @@ responses are correlated as they are. Where one pool is not critical, its pace h
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
-from numpy.typing import NDArray
 
+from eerl_controller.bayes.outcomes import Array, Flags, Hope, Index, hoped
 from eerl_controller.bayes.pace_priors import Layout
 from eerl_controller.bayes.pool_learner import PoolLearner
-from eerl_controller.bayes.pool_menu import SURE, Allowance, Choice, Flags, Hope, Index, PoolMenu
+from eerl_controller.bayes.pool_menu import PoolMenu
 from eerl_controller.bayes.sides import REST
+from eerl_controller.clocks import GOVERNOR, Pair
 
-Array = NDArray[np.float64]
-
-#: A governor block so often is expected for the rest of the run, when it is judged what will be known at its end.
-UPDATES_PER_CONTRAST = 30.0
+#: A side that decides at least this share of what a change of pace adds to an update decides alone.
+ALONE = 0.9
 #: A locked clock never costs more than this beside what its depth explains (paper, appendix C: 0 to 2 %).
 WORST_OFFSET = 0.02
 
@@ -35,7 +32,7 @@ class PoolTable:
         hope: Hope | None = None,
         barred: Flags | None = None,
     ) -> None:
-        self._menu, self._learner, self._barred = menu, learner, barred
+        self._menu, self._learner, self.barred = menu, learner, barred
         recent, knee = learner.recent, learner.recent.knee
         self._mean, self._covariance = learner.paces.pooled
         expected = [
@@ -57,6 +54,7 @@ class PoolTable:
         self._running_s = knee.running_s(slow_g, slow_t)
         visiting_s = validation_s * np.expm1(slow_g)
         self.lost_s = (self._running_s + visiting_s - governor_s)[None] + recent.rest_s * np.expm1(self._rest)
+        self.spread_s2: Array = np.broadcast_to(knee.spread_s2(slow_g, slow_t)[None], self.lost_s.shape)
         self._critical = knee.critical_s(slow_g, slow_t)
         self._governor_critical = [float(part) for part in knee.critical_s(0.0, 0.0)]
         self._validated_s = validation_s * np.exp(slow_g)
@@ -70,25 +68,21 @@ class PoolTable:
         )[None] + recent.rest_s * np.expm1(np.abs(self._rest))
         self.saving = self._savings()
         own_sd, governor_sd = recent.model_sd(slow_g, slow_t), recent.model_sd(0.0, 0.0)
-        self._model_sd = np.maximum(own_sd, governor_sd)[None]
+        self.model_sd: Array = np.broadcast_to(np.maximum(own_sd, governor_sd)[None], self.saving.shape)
+        self.depths = (menu.depths[0], menu.depths[1])
         self._variances()
+        self._probes()
 
     def _expected(self, axis: int, hope: Hope | None) -> tuple[Array, Array]:
         """Expected log slowdown of a side by clock, and what share of its uncertainty is left.
 
         Physics: slower when lower, never slower than the clock itself.
         """
-        rows, depths = self._menu.rows[axis], self._menu.depths[axis]
+        rows = self._menu.rows[axis]
         log, kept = rows @ self._mean, np.ones(len(rows))
         if hope is not None:
-            # A trial's noise is in its way: what it may change is less than all that is not known.
-            at = int(np.searchsorted(depths, hope.beyond + 1e-9)) - 1
-            beyond = rows - rows[at]
-            variance = np.maximum(np.einsum("ij,ij->i", beyond @ self._covariance, beyond), 0.0)
-            variance[:at] = 0.0
-            noise = self._learner.paces.mean_variance(axis, hope.readings)
-            log = log - hope.deviations * variance / np.sqrt(variance + noise)
-            kept = np.sqrt(noise / (variance + noise))
+            kinder, kept = hoped(rows, self._covariance, self._learner.paces.noise[axis], hope)
+            log = log - kinder
         most = self._menu.depths[axis] + WORST_OFFSET
         return np.clip(np.maximum.accumulate(log), 0.0, most), kept
 
@@ -145,89 +139,47 @@ class PoolTable:
         rest_variance = sum((rest_s * part) ** 2 * covariance[at + i, at + i] for i, part in enumerate(parts))
         rest_past = sum(rest_s * part * past[at + i] for i, part in enumerate(parts))
         together = self._learner.recent.knee.variance_s2(self._slow[0][:, None], self._slow[1][None, :])
-        self._variance = (np.maximum(variance, 0.0) + together)[None] + rest_variance
+        self.variance = (np.maximum(variance, 0.0) + together)[None] + rest_variance
         # How pools go together is one unknown: what it makes of the latest updates and of the next adds up.
         doubted_s = self._learner.recent.doubted_s
         rest_past = rest_past + doubted_s * np.sqrt(together)[None]
         doubted_s2 = doubted_s**2
-        self._with_past = with_past[None] + rest_past
-        self._past = (float(self._mean[Layout.lost]), float(past[Layout.lost]) + doubted_s2)
+        self.with_past = with_past[None] + rest_past
+        self.past = (float(self._mean[Layout.lost]), float(past[Layout.lost]) + doubted_s2)
         noise = self._learner.paces.noise
-        self._noise_s2 = sum((self._own_s * scale) ** 2 for scale in noise[:1]) + (rest_s * noise[REST]) ** 2
+        self.noise_s2 = (
+            (weights[0] * noise[0]) ** 2 + (weights[1] * noise[1]) ** 2 + (rest_s * noise[REST]) ** 2
+        )[None] + np.zeros_like(self.variance)
 
-    def _sd(self, updates: Array | float) -> Array:
-        """Standard deviation in seconds of what is lost so far and in this many more updates."""
-        variance = self._past[1] + updates**2 * self._variance + 2.0 * updates * self._with_past
-        model = self._model_sd * (self._past[0] + updates * self.lost_s)
-        variance = variance + model**2
-        return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
-
-    def paced(self, allowance: Allowance) -> Flags:
-        """Which settings could be held to the end, where more will be known of them than today."""
-        return self._free(self.need(allowance) <= 0.0)
-
-    def need(self, allowance: Allowance) -> Array:
-        """What every setting would need beyond the allowance if held to the end, as a share of an update's time.
-
-        A contrast with the governor tells a loss to about the noise of one update; what is believed today and the
-        contrasts to come add up like independent measurements.
+    def _probes(self) -> None:
+        """How each setting is compared: only the side that decides is the governor's, where one does, and as long as
+        that loses no more than the setting.
         """
-        lost, left, held = self._past[0], allowance.left, allowance.left - allowance.governed
-        whole_s = allowance.limit * (allowance.past_s + left * self.total_s + held * self.lost_s)
-        contrasts = left / UPDATES_PER_CONTRAST
-        kept = 1.0 / np.sqrt(1.0 + contrasts * np.maximum(self._variance, 0.0) / self._noise_s2)
-        over_s = lost + held * self.lost_s + SURE * kept * self._sd(held) - whole_s
-        return np.asarray(over_s / (max(held, 1.0) * self.total_s))
+        whole = np.maximum(self._weights[0] + self._weights[1], 1e-9)
+        #: By setting: whether generation, or training, stays lowered while the other is compared.
+        self._stays = []
+        self.probe_saving, self.probe_lost_s = np.zeros_like(self.saving), np.zeros_like(self.saving)
+        for axis in (1, 0):
+            side = (slice(None), slice(None), slice(0, 1)) if axis == 1 else (slice(None), slice(0, 1))
+            stays = (self._weights[axis] >= ALONE * whole)[None] & (self.lost_s[side] <= self.lost_s)
+            # A side that is the governor's already has nothing to be compared.
+            stays[side] = False
+            self._stays.append(stays)
+            self.probe_saving = np.where(stays, self.saving[side], self.probe_saving)
+            self.probe_lost_s = np.where(stays, self.lost_s[side], self.probe_lost_s)
 
-    def allowed(self, allowance: Allowance, updates: float, reach: tuple[float, float]) -> Flags:
-        """Which settings may run now, for so many updates, before they can be left for the governor."""
-        lost, sd_lost = self._past[0], float(self._sd(0.0)[0, 0, 0])
-        committed = min(allowance.left, updates)
-        to_come = allowance.left if allowance.told else committed
-        budget_s = allowance.limit * (allowance.past_s + to_come * self.total_s)
-        surely = lost + SURE * sd_lost + committed * self.worst_s
-        likely = lost + committed * self.lost_s + SURE * self._sd(committed)
-        safe = np.minimum(surely, likely) <= budget_s
-        depths = self._menu.depths
-        near = (depths[0] <= reach[0] + 1e-9)[:, None] & (depths[1] <= reach[1] + 1e-9)[None, :]
-        # What costs nothing even at the very worst needs no approach.
-        free = self.worst_s <= 1e-3 * self.total_s
-        return self._free(safe & (near[None] | free))
+    def pair(self, at: Index) -> Pair:
+        """The clocks with this index."""
+        return self._menu.pair(at)
 
-    def _free(self, flags: Flags) -> Flags:
-        """These settings without the barred ones; the governor always is one of them."""
-        found = np.asarray(flags).copy()
-        if self._barred is not None:
-            found &= ~self._barred[None]
-        found[0, 0, 0] = True
-        return found
+    def probe(self, at: Index) -> Pair:
+        """The clocks under which these are compared."""
+        pair = self._menu.pair(at)
+        for axis, stays in zip((1, 0), self._stays, strict=True):
+            if stays[at]:
+                return pair.with_clock(axis, None)
+        return GOVERNOR
 
-    def price(self, need: Array, at: Index) -> float:
-        """What loss is worth: how much more could be saved for each bit of allowance more; 0 when it does not bind.
-
-        ``need``: what share of an update every setting would need beyond the allowance (see :meth:`need`).
-        """
-        beyond = need > 0.0
-        if self._barred is not None:
-            beyond &= ~self._barred[None]
-        if not beyond.any():
-            return 0.0
-        gain = (self.saving[beyond] - self.saving[at]) / (need[beyond] - min(float(need[at]), 0.0))
-        return max(float(gain.max()), 0.0)
-
-    def choice(self, at: Index, price: float) -> Choice:
-        """The setting with this index."""
-        _, g, t = at
-        gradient = (
-            self._weights[0][g, t] * self._menu.rows[0][g] + self._weights[1][g, t] * self._menu.rows[1][t]
-        )
-        for axis in (0, 1):
-            gradient[Layout.level[axis]] += self._changed[axis][g, t]
-        return Choice(
-            pair=self._menu.pair(at),
-            saving=float(self.saving[at]),
-            loss=float(self.lost_s[at] / self.total_s),
-            loss_sd=math.sqrt(max(float(self._variance[at]), 0.0)) / self.total_s,
-            price=price,
-            gradient=gradient / self.total_s,
-        )
+    def index(self, pair: Pair) -> Index | None:
+        """Where a pair stands; None when it is not among the settings."""
+        return self._menu.index(pair)

@@ -81,6 +81,8 @@ class Recent:
         #: The queue at the begin of the window: as it was, and as it would have been under the governor.
         self._was, self._would = Queue.empty((BELIEFS, 1)), Queue.empty((BELIEFS, 1))
         self._fresh = False
+        #: Whether updates have left the window, so that its begin is known.
+        self._left = False
         #: Standard deviation of what the updates of the window lost, as far as it is not known how pools go together.
         self.doubted_s = 0.0
 
@@ -121,7 +123,7 @@ class Recent:
 
     def forget(self) -> None:
         """Another governor: start anew, but for the visitors."""
-        self._items, self._knee, self._fresh = [], None, False
+        self._items, self._knee, self._fresh, self._left = [], None, False, False
         self._was, self._would = Queue.empty((BELIEFS, 1)), Queue.empty((BELIEFS, 1))
 
     def add(self, item: Latest) -> None:
@@ -133,7 +135,7 @@ class Recent:
                 batches = self._batches([item.accounted for item in self._items])
                 batches.run(self._was, self._latencies_s, np.ones(1), as_it_was=True, only=1)
                 batches.run(self._would, self._latencies_s, np.ones(1), as_it_was=False, only=1)
-            self._items = self._items[1:]
+            self._items, self._left = self._items[1:], True
 
     def refresh(self, slow: Slow) -> None:
         """Work out what is expected, by what is believed now of the clocks."""
@@ -166,6 +168,7 @@ class Recent:
             [item.sides.running_s for item in items],
             [(g, t) for g, t, _ in slow],
             max(math.ceil(max(item.age for item in items)), 1),
+            float(self._was.ready_s.mean()) if self._left else None,
         )
 
     def model_sd(self, slow_generation: Array | float, slow_training: Array | float) -> Array:
@@ -214,6 +217,7 @@ class Recent:
             "knee": self._knee.to_dict() if self._knee else None,
             "rest_s": self.rest_s,
             "fresh": self._fresh,
+            "left": self._left,
             "doubted_s": self.doubted_s,
             "latencies_s": self._latencies_s.tolist(),
             "was": self._was.to_dict(),
@@ -228,4 +232,4 @@ class Recent:
         self._latencies_s = np.array(values["latencies_s"])
         self._was, self._would = Queue.from_dict(values["was"]), Queue.from_dict(values["would"])
         self._knee = Knee.from_dict(values["knee"]) if values["knee"] else None
-        self.rest_s, self._fresh = values["rest_s"], values["fresh"]
+        self.rest_s, self._fresh, self._left = values["rest_s"], values["fresh"], values["left"]

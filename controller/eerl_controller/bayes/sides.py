@@ -175,4 +175,3 @@ def _joules(observation: Observation, record: UpdateRecord, sides: Two) -> tuple
     if not complete:
         return two, None, None
     return two, (busy_j[0], busy_j[1]), (other_j[0], other_j[1])
-

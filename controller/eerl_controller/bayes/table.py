@@ -6,38 +6,20 @@ covariance in which reference, lock offset, drift and responses are correlated a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eerl_controller.bayes.learner import Learner
 from eerl_controller.bayes.menu import Menu
+from eerl_controller.bayes.outcomes import Array, Hope, Index, hoped
 from eerl_controller.bayes.powers import Layout as PowerLayout
 from eerl_controller.bayes.sample import GENERATION, REST, TRAINING
 from eerl_controller.bayes.time_prior import Layout
-from eerl_controller.clocks import Pair
+from eerl_controller.clocks import GOVERNOR, Pair
 
-Array = NDArray[np.float64]
-Index = tuple[int, int, int]
-
-#: Blocks that a hope is given to show what there is to it.
-HOPE_BLOCKS = 3.0
 #: A locked clock never costs more than this beside what its depth explains (paper, appendix C: 0 to 2 %).
 WORST_OFFSET = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Hope:
-    """A clock response kinder than believed by so many standard deviations, beyond what one held clock tells of it.
-
-    ``held`` is that clock's place on the axis: what the others have in common with it, holding it will show.
-    """
-
-    axis: int
-    deviations: float
-    held: int
 
 
 class Table:
@@ -49,9 +31,7 @@ class Table:
         self._mean, self._covariance = times.bank.pooled()
         scales = times.noise
         #: Variance of the seconds that an update takes at equal work.
-        self.noise_s2 = sum(
-            (value * scale) ** 2 for value, scale in zip(outlook.seconds, scales, strict=True)
-        )
+        noise_s2 = sum((value * scale) ** 2 for value, scale in zip(outlook.seconds, scales, strict=True))
         generation, training = menu.axes
         mean, power = self._mean, powers.mean
         idles = np.array([0.0] if menu.idle_mhz is None else [0.0, 1.0])
@@ -62,7 +42,7 @@ class Table:
         for number, (axis, own) in enumerate(zip(menu.axes, rows, strict=True)):
             log = own @ mean
             if hopeful is not None and number == hopeful.axis:
-                shift, kept = self._hope(own, scales[number], hopeful)
+                shift, kept = hoped(own, self._covariance, scales[number], hopeful)
                 log = log - shift
             # Physics: slower when lower, and never slower than the clock itself.
             slow.append(np.clip(np.maximum.accumulate(log), 0.0, axis.depths + WORST_OFFSET))
@@ -99,6 +79,12 @@ class Table:
             * np.exp(-cross_t - idle[TRAINING][:, None])[:, :, None]
         )
         self.saving = 1.0 - energy / sum(joules)
+        self.noise_s2: Array = np.broadcast_to(np.float64(noise_s2), self.saving.shape)
+        #: A sum of phases is known to be one, and a governor block is wholly the governor's.
+        self.model_sd = self.spread_s2 = np.zeros_like(self.saving)
+        self.probe_saving = self.probe_lost_s = self.model_sd
+        self.depths = (generation.depths, training.depths)
+        self.barred = None
         # Gradients of the seconds lost by an update, by axis; the rest's belong to both and to idling.
         self._gradients = [
             (seconds[GENERATION] + validation_s) * factor_g[:, None] * rows[0],
@@ -115,17 +101,6 @@ class Table:
             + ((seconds[GENERATION] + validation_s) * worst[0])[None, :, None]
             + (seconds[TRAINING] * worst[1])[None, None, :]
         )
-
-    def _hope(self, rows: Array, scale: float, hope: Hope) -> tuple[Array, Array]:
-        """How much kinder each clock may turn out than the held one tells, and what part of the doubt stays."""
-        carried = rows @ self._covariance
-        variance = np.maximum(np.einsum("ij,ij->i", carried, rows), 0.0)
-        if variance[hope.held] > 0.0:
-            variance -= (carried @ rows[hope.held]) ** 2 / variance[hope.held]
-            variance = np.maximum(variance, 0.0)
-        # A trial's noise is in its way: what it may change is less than all that is not known.
-        noise = scale**2 / HOPE_BLOCKS
-        return hope.deviations * variance / np.sqrt(variance + noise), np.sqrt(noise / (variance + noise))
 
     @property
     def past(self) -> tuple[float, float]:
@@ -155,6 +130,15 @@ class Table:
         return np.asarray(
             (g @ past)[None, :, None] + (t @ past)[None, None, :] + self._switching_s * past[at]
         )
+
+    def pair(self, at: Index) -> Pair:
+        """The clocks with this index."""
+        axes = self.menu.axes
+        return Pair(axes[0].mhz[at[1]], axes[1].mhz[at[2]], self.menu.idle_mhz if at[0] == 1 else None)
+
+    def probe(self, at: Index) -> Pair:
+        """The governor's turn beside these clocks."""
+        return GOVERNOR
 
     def index(self, pair: Pair) -> Index | None:
         """Where a pair stands; None when it is not among the settings."""
