@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from report.ledgers import RunSpec, is_governor, run_events, true_saving_percent
 from report.reading import strict, table
 
 from eerl_launch.report import estimate, write_report
+from eerl_launch.report.intervals import Interval
+from eerl_launch.report.tables import read_run
 
 
 def result(folder: Path, spec: RunSpec) -> dict:
@@ -34,53 +37,68 @@ LONG_RUNS = [
     (450, 40, 4),
     (600, 550, 3),
     (600, 300, 10),
+    (800, 750, 0),
+    (800, 2000, 25),
+    (1000, 300, 4),
     (1000, 500, 4),
-    (1000, 950, 0),
-    (1000, 2000, 25),
-    (1500, 300, 4),
-    (1500, 1400, 5),
+    (1000, 900, 5),
 ]
 
 
-@pytest.fixture(scope="module", params=["one by one", "put together"])
-def long_runs(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> list[tuple[dict, float]]:
-    """Result and true saving of long runs; as reckoned with, and as those many times as long would be."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "put together":
-            patch.setattr(estimate, "MOST_ENTRIES", 150)
-        found = []
-        for number, (updates, lock_from, every) in enumerate(LONG_RUNS):
-            spec = RunSpec(
-                updates=updates, lock_from=lock_from, governor_every=every, subphases=False, seed=number
-            )
-            events = list(run_events(spec))
-            folder = write_ledger(tmp_path_factory.mktemp("run"), iter(events))
-            read = strict(write_report(folder, ["json"]).json)["result"]
-            found.append((read, true_saving_percent(spec, events)))
+@dataclass(frozen=True)
+class LongRun:
+    """What the report finds, of updates one by one or of like ones put together, and the true saving in percent."""
+
+    entries: int
+    whole: Interval
+    lowered: Interval
+    truth: float
+
+
+@pytest.fixture(scope="module")
+def long_runs(tmp_path_factory: pytest.TempPathFactory) -> list[LongRun]:
+    """All of them, as they are and as if they were many times as long as what is reckoned with one by one."""
+    found = []
+    for number, (updates, lock_from, every) in enumerate(LONG_RUNS):
+        spec = RunSpec(
+            nodes=1,
+            updates=updates,
+            lock_from=lock_from,
+            governor_every=every,
+            subphases=False,
+            seed=number,
+        )
+        events = list(run_events(spec))
+        run = read_run(write_ledger(tmp_path_factory.mktemp("run"), iter(events)))
+        for most in (estimate.MOST_ENTRIES, 150):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(estimate, "MOST_ENTRIES", most)
+                parts = estimate.estimate_saving(run).intervals
+            found.append(LongRun(most, parts["whole"], parts["lowered"], true_saving_percent(spec, events)))
     return found
 
 
-def test_however_long_the_search_the_saving_is_found(long_runs: list[tuple[dict, float]]) -> None:
+def test_however_long_the_search_the_saving_is_found(long_runs: list[LongRun]) -> None:
     """Wherever the lock begins and however few updates are the governor's: near the truth, in intervals of use."""
-    for found, truth in long_runs:
-        whole = found["whole"]
+    for run in long_runs:
+        low, high = run.whole.saving_low_percent, run.whole.saving_high_percent
 
-        assert whole["saving_percent"] == pytest.approx(truth, abs=0.6)
-        assert whole["saving_high_percent"] - whole["saving_low_percent"] < 1.5
-        assert found["lowered"]["saving_percent"] == pytest.approx(12 * 0.997, abs=0.8)
-        assert found["lowered"]["throughput_change_percent"] == pytest.approx(0, abs=1.0)
+        assert run.whole.saving_percent == pytest.approx(run.truth, abs=0.6)
+        assert low is not None and high is not None and high - low < 1.5
+        assert run.lowered.saving_percent == pytest.approx(12 * 0.997, abs=0.8)
+        assert run.lowered.throughput_percent == pytest.approx(0, abs=1.0)
 
 
-def test_however_long_the_search_intervals_hold_the_truth(long_runs: list[tuple[dict, float]]) -> None:
-    """Of eight long runs all but one by chance."""
-    held = [
-        found["whole"]["saving_low_percent"] <= truth <= found["whole"]["saving_high_percent"]
-        for found, truth in long_runs
-    ]
+def test_however_long_the_search_intervals_hold_the_truth(long_runs: list[LongRun]) -> None:
+    """Of eight runs all but one, by chance, whether put together or not."""
+    for most in {run.entries for run in long_runs}:
+        held = [
+            (run.whole.saving_low_percent or 0.0) <= run.truth <= (run.whole.saving_high_percent or 0.0)
+            for run in long_runs
+            if run.entries == most
+        ]
 
-    assert sum(held) >= len(held) - 1
+        assert sum(held) >= len(LONG_RUNS) - 1
 
 
 def test_slowdown_is_found(tmp_path: Path) -> None:

@@ -49,24 +49,24 @@ class History:
     def _thin(self) -> bool:
         """Tell one kind more coarsely; false where every kind is one entry already."""
         kinds = [kind(entry) for entry in self.entries]
-        counts = Counter(kinds)
+        evidence = {name: entry.evidence for name, entry in zip(kinds, self.entries, strict=True)}
         weights = {
-            name: count * (1 if self.entries[kinds.index(name)].evidence else WITHOUT_EVIDENCE)
-            for name, count in counts.items()
+            name: count * (1 if evidence[name] else WITHOUT_EVIDENCE)
+            for name, count in Counter(kinds).items()
             if count > 1
         }
         if not weights:
             return False
         most = max(weights, key=lambda name: weights[name])
-        rare = [entry for entry, name in zip(self.entries, kinds, strict=True) if name == most]
-        many = len(rare)
-        while len(rare) == many:
+        told = [entry for entry, name in zip(self.entries, kinds, strict=True) if name == most]
+        many = len(told)
+        while len(told) == many:
             self._stride[most] = 2 * self._stride.get(most, 1)
-            before, rare = rare, []
+            before, told = told, []
             for entry in before:
-                _put(rare, entry, self._stride[most])
+                _put(told, entry, self._stride[most])
         others = [entry for entry, name in zip(self.entries, kinds, strict=True) if name != most]
-        self.entries = sorted([*others, *rare], key=lambda entry: entry.place)
+        self.entries = sorted([*others, *told], key=lambda entry: entry.place)
         return True
 
     @property
