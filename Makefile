@@ -29,7 +29,7 @@ demo: $(VENV)/.installed ## an RL run on simulated GPUs, about a minute and a ha
 	@latest=$$(ls -td $(DEMO_OUT)/eerl-* | head -1); cat "$$latest/report.txt"; echo; echo "Open $$latest/report.html"
 
 test: check ## everything: static checks, all tests, a real Slurm cluster when root
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 test-frameworks: $(VENV)/.installed-test ## the adapters against older versions of their frameworks, from PyPI
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/pytest -m frameworks tests/adapters $(PYTEST_ARGS)

@@ -66,9 +66,10 @@ def _copy(to: Path) -> None:
 
 
 def remove(private: Path, name: str) -> None:
-    """Take the copy away, and the trainer's lock; processes that run keep what they have loaded."""
+    """Take the copy away, and the trainer's locks; processes that run keep what they have loaded."""
     shutil.rmtree(private / name, ignore_errors=True)
-    (private / speaker.LOCK_NAME).unlink(missing_ok=True)
+    for lock in (speaker.LOCK_NAME, speaker.HELPER_NAME):
+        (private / lock).unlink(missing_ok=True)
 
 
 def environment(env: Mapping[str, str], folder: Path, choice: str) -> dict[str, str]:

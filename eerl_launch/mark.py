@@ -38,12 +38,19 @@ _QUANTILES = (10, 25, 50, 75, 90, 95, 99)
 _sender = Sender()
 _phases_marked = False
 _muted = False
+_otherwise: str | None = None
 
 
 def mute(on: bool) -> None:
     """Send nothing meanwhile: a forked child leaves calls that are its parent's."""
     global _muted
     _muted = on
+
+
+def otherwise(path: str | None) -> None:
+    """Where markers go when ``EERL_SOCKET`` is gone: a trainer may clear its environment after Python's start."""
+    global _otherwise
+    _otherwise = path
 
 
 def marks_phases() -> bool:
@@ -62,7 +69,7 @@ def _after_fork_in_child() -> None:
 def flush(timeout_s: float = 0.0) -> bool:
     """Whether nothing waits any longer; gives a listener that is only busy up to ``timeout_s`` seconds."""
     deadline_s = time.monotonic() + timeout_s
-    path = _listener()
+    path = listener()
     while path is not None and _sender.queue:
         _sender.flush(path)
         if not _sender.queue or time.monotonic() >= deadline_s:
@@ -113,11 +120,11 @@ def _message(event: str, fields: dict[str, Any]) -> dict[str, Any]:
     return message
 
 
-def _listener() -> str | None:
+def listener() -> str | None:
     """The marker socket's path, None when nobody asked for markers."""
     if _sender.pid != os.getpid():  # forked by C code, past Python's own hooks
         _after_fork_in_child()
-    return os.environ.get("EERL_SOCKET") or None
+    return os.environ.get("EERL_SOCKET") or _otherwise
 
 
 def _send(event: str, fields: dict[str, Any], required: str | None = None) -> None:
@@ -128,7 +135,7 @@ def _send(event: str, fields: dict[str, Any], required: str | None = None) -> No
     if event in ("begin", "update"):
         _phases_marked = True
     try:
-        path = _listener()
+        path = listener()
         if path is None:
             return
         message = _message(event, fields)
@@ -205,7 +212,7 @@ def run(
 def pool(role: str, gpus: Iterable[str]) -> None:
     """GPUs (UUIDs) that have a role, ``generation`` or ``training``; long lists go out in several lines."""
     try:
-        path = _listener()
+        path = listener()
         if path is not None:
             names = [str(gpu)[:_MAX_TEXT] for gpu in ([gpus] if isinstance(gpus, str) else gpus)]
             _send_pool(path, str(role), names)
@@ -246,7 +253,7 @@ def response_lengths(lengths: Iterable[int], update: int | None = None) -> None:
     For ``eerl profile``; the metric ``response_length_tokens`` may be sent by other means just as well.
     """
     try:
-        if _listener() is None:
+        if listener() is None:
             return
         known = sorted(int(length) for length in lengths)
         if known:

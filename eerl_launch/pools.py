@@ -109,10 +109,10 @@ class Pools:
             entries = self.policy.get(role)
             told = frozenset(self.told.get(role, ()))
             members = resolve(entries, inventory) if entries else told
-            if entries and told and told != members:
+            if entries and not told <= members:  # fewer: each rank tells its own, one after another
                 raise PoolError(
-                    f"policy and trainer name different GPUs for {role}: {_some(told ^ members)}; "
-                    "leave one of them out"
+                    f"the trainer does {role} on GPUs that are not in the policy's {role} pool: "
+                    f"{_some(told - members)}; mend `pools:` in the policy or leave it to the trainer"
                 )
             if members:
                 found[role] = members

@@ -10,11 +10,16 @@ from rig.cluster import Cluster, MakeCluster, missing
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a real Slurm cluster where none can be started, saying why."""
+    """Skip what needs a real Slurm cluster where none can be started, saying why; tell two workers' shares apart.
+
+    Clusters take turns, so that none has another's load beside it; every other file may run beside them.
+    """
     reason = missing()
     for item in items:
-        if reason and item.get_closest_marker("slurm"):
+        on_slurm = item.get_closest_marker("slurm") is not None
+        if reason and on_slurm:
             item.add_marker(pytest.mark.skip(reason=reason))
+        item.add_marker(pytest.mark.xdist_group("slurm" if on_slurm else str(item.path)))
 
 
 @pytest.hookimpl(hookwrapper=True)

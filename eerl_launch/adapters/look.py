@@ -17,6 +17,7 @@ import socket
 import sys
 from typing import Any
 
+from .. import mark
 from . import registry, watch
 
 
@@ -71,7 +72,7 @@ def look(choice: str) -> dict[str, Any]:
     """Everything, as JSON can carry it. ``choice`` as for ``--adapter``."""
     active = any(type(finder).__name__ == "Watch" for finder in sys.meta_path)
     markers = listens(os.environ.get("EERL_SOCKET"))
-    os.environ.pop("EERL_SOCKET", None)  # what is hooked here is no trainer
+    mark.mute(True)  # what is hooked here is no trainer
     watch.start(choice)
     names = {name: ours for name, ours in registry.ADAPTERS.items() if choice in ("auto", name)}
     return {

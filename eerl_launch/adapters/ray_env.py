@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from . import watch
 from .base import Adapter
 
 adapter = Adapter("ray")
@@ -56,6 +57,11 @@ def folder() -> str:
     return str(Path(__file__).parents[2])
 
 
+def _ours() -> dict[str, str]:
+    """What eerl-run gave; a driver may have cleared its environment since."""
+    return {**watch.given, **os.environ}
+
+
 def initialising(*args: Any, **kwargs: Any) -> Generator[None, Any, None]:
     """While ``ray.init`` runs its runtime-environment hook is ours."""
     global _theirs
@@ -87,9 +93,10 @@ def _with_ours(runtime_env: Mapping[str, Any] | None) -> Mapping[str, Any] | Non
         path = variables.get("PYTHONPATH", "${PYTHONPATH}")
         if folder() not in path.split(os.pathsep):
             variables["PYTHONPATH"] = f"{folder()}{os.pathsep}{path}"
+        ours = _ours()
         for name in _TAKEN_ALONG:
-            if name in os.environ:
-                variables.setdefault(name, os.environ[name])
+            if name in ours:
+                variables.setdefault(name, ours[name])
         return {**given, "env_vars": variables}
     except Exception as error:
         adapter.say(f"the runtime environment is left as it was ({error!r}); workers may run without markers")
@@ -117,5 +124,6 @@ def _submitting(submit: Callable[..., Any]) -> Callable[..., Any]:
 def command(entrypoint: str) -> str:
     """The job's shell command, its Pythons started as eerl-run would start them."""
     exports = [f'PYTHONPATH={shlex.quote(folder())}"${{PYTHONPATH:+:$PYTHONPATH}}"']
-    exports += [f"{name}={shlex.quote(os.environ[name])}" for name in _TAKEN_ALONG if name in os.environ]
+    ours = _ours()
+    exports += [f"{name}={shlex.quote(ours[name])}" for name in _TAKEN_ALONG if name in ours]
     return f"export {' '.join(exports)}; {entrypoint}"

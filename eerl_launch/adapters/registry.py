@@ -31,7 +31,7 @@ MODULES = {
     "verl.workers.engine_workers": "verl",
     "verl.checkpoint_engine.base": "verl",
     "trl.experimental.async_grpo.async_grpo_trainer": "trl_async",
-    "trl.experimental.async_grpo.async_rollout_worker": "trl_async",
+    "trl.experimental.async_grpo.async_rollout_worker": "trl_async_worker",
     "ray._private.worker": "ray_env",
     "ray._private.runtime_env.uv_runtime_env_hook": "ray_env",
     "ray.dashboard.modules.job.sdk": "ray_env",
@@ -39,7 +39,7 @@ MODULES = {
 
 #: What ``--adapter`` takes → the modules of ours that it means.
 ADAPTERS = {
-    "trl": ("trl", "trl_async"),
+    "trl": ("trl", "trl_async", "trl_async_worker"),
     "nemo_rl": ("nemo_rl", "nemo_rl_pools"),
     "openrlhf": ("openrlhf", "openrlhf_pools"),
     "verl": ("verl",),

@@ -20,19 +20,16 @@ ours could hang a trainer. Valid training tokens are counted once per rollout, h
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Generator
 from types import ModuleType
 from typing import Any
 
 from .. import mark
-from . import gpus
+from . import gpus, speaker
 from .base import Adapter
 from .lengths import Gathers, Lengths
-from .running import from_a_signal
+from .trl_trainer import Watching, about, listen, micro_steps, mode
 
 adapter = Adapter("trl")
-
-Watching = Generator[None, Any, None]
 
 
 @adapter.on("trl.trainer.grpo_trainer")
@@ -40,6 +37,7 @@ def grpo(module: ModuleType) -> None:
     """Set the hooks on ``GRPOTrainer``, and so on what is made of it."""
     trainer = module.GRPOTrainer
     adapter.hook(trainer, "__init__", made, costs="the ends of updates")
+    adapter.hook(trainer, "_inner_training_loop", training_loop, costs="one of two trainers in two threads")
     adapter.hook(trainer, "_generate", generation, costs="generation and generated tokens")
     adapter.hook(trainer, "_generate_and_score_completions", scoring, costs="valid tokens")
     adapter.hook(trainer, "_prepare_inputs", inputs_prepared, costs="training")
@@ -98,17 +96,6 @@ def _cycle(trainer: Any) -> Cycle | None:
     return _cycles.setdefault(trainer, Cycle())
 
 
-def micro_steps(trainer: Any) -> int:
-    """Micro-steps that one rollout feeds."""
-    return int(trainer.args.steps_per_generation * trainer.num_iterations)
-
-
-def mode(trainer: Any) -> str:
-    """A vLLM server has GPUs of its own; everything else takes turns on the trainer's."""
-    server = getattr(trainer.args, "use_vllm", False) and trainer.args.vllm_mode == "server"
-    return "disaggregated_sync" if server else "colocated_sync"
-
-
 # -- hooks --------------------------------------------------------------------------------------------------
 
 
@@ -117,31 +104,20 @@ def made(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
     yield
     listen(
         trainer,
+        adapter.say,
         on_train_begin=lambda: train_begins(trainer),
         on_step_end=lambda: optimizer_step_ends(trainer),
         on_train_end=lambda: train_ends(trainer),
     )
 
 
-def listen(trainer: Any, **events: Callable[[], None]) -> None:
-    """Have these called at the trainer's callback events; nothing they raise reaches it."""
-    from transformers import TrainerCallback  # TRL has imported it
-
-    def method(name: str, tell: Callable[[], None]) -> Callable[..., None]:
-        def told(callback: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            try:
-                tell()
-            except Exception as error:
-                if from_a_signal(error):
-                    raise
-                adapter.say(f"eerl's {name} failed ({error!r}); markers may be missing")
-
-        return told
-
-    kind = type(
-        "EerlCallback", (TrainerCallback,), {name: method(name, tell) for name, tell in events.items()}
-    )
-    trainer.add_callback(kind())
+def training_loop(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
+    """A training in this thread, of which there may be several in others."""
+    speaker.threads.begins()
+    try:
+        yield
+    finally:
+        speaker.threads.ends()
 
 
 def train_begins(trainer: Any) -> None:
@@ -155,27 +131,6 @@ def train_begins(trainer: Any) -> None:
     cycle.number = None
     steps = trainer.state.max_steps * trainer.args.gradient_accumulation_steps
     mark.run("trl", mode(trainer), steps // micro_steps(trainer), **about(trainer, adapter.version))
-
-
-def about(trainer: Any, version: str | None) -> dict[str, str | None]:
-    """What the run is along the axes of profiles, as far as the trainer's own objects say it."""
-    rewards = {
-        "model" if hasattr(f, "parameters") else "function" for f in getattr(trainer, "reward_funcs", ())
-    }
-    dataset = getattr(getattr(trainer, "train_dataset", None), "info", None)
-    return {
-        "framework_version": version,
-        "model": model_name(trainer),
-        "algorithm": getattr(trainer, "_name", None),
-        "reward": " and ".join(sorted(rewards)) or None,
-        "task": getattr(dataset, "dataset_name", None),
-    }
-
-
-def model_name(trainer: Any) -> str | None:
-    """What is trained, as its configuration has it; a wrapped model keeps its configuration."""
-    name = getattr(getattr(getattr(trainer, "model", None), "config", None), "_name_or_path", None)
-    return name if isinstance(name, str) and name else None
 
 
 def optimizer_step_ends(trainer: Any) -> None:

@@ -23,10 +23,10 @@ from types import ModuleType
 from typing import Any
 
 from .. import mark
-from . import gpus
+from . import gpus, speaker
 from .base import Adapter
-from .generated import Generated
-from .trl import Watching, about, listen
+from .trl_async_worker import generated, puts_if, trained_tokens, worker_starts, worker_stops
+from .trl_trainer import Watching, about, listen
 
 adapter = Adapter("trl")
 
@@ -45,14 +45,6 @@ def trainer_module(module: ModuleType) -> None:
     adapter.hook(trainer, "_sync_weight", weight_sync, costs="pauses for new weights")
     adapter.hook(trainer, "_save_checkpoint", checkpoint, costs="checkpoints")
     adapter.hook(module.DataCollatorForRollout, "torch_call", collated, costs="lengths and policy age")
-
-
-@adapter.on("trl.experimental.async_grpo.async_rollout_worker")
-def worker_module(module: ModuleType) -> None:
-    """TRL's own worker: a thread of the trainer's to 1.8, then a process that it starts."""
-    worker = getattr(module, "_AsyncRolloutLoop", None) or module.AsyncRolloutWorker
-    adapter.hook(worker, "_run_loops", worker_runs, costs="generation")
-    adapter.hook(worker, "_score_group", group_scored, costs="generated tokens")
 
 
 class Step:
@@ -80,18 +72,11 @@ class Step:
         self.training, self.valid, self.longest, self.age, self.ages_known = False, 0, 0, 0, True
 
 
-_generated = Generated()
 _steps: weakref.WeakKeyDictionary[Any, Step] = weakref.WeakKeyDictionary()
-#: The trainer of this process, for its collator, which does not know it.
+#: The trainer that trains, for its collator, which does not know it.
 _current: list[weakref.ref[Any]] = []
 #: Version of the weights by the identity of a sample's mask, which the trainer hands on as it is.
 _versions: OrderedDict[int, tuple[Any, int]] = OrderedDict()
-
-
-def _trained(sample: Any) -> int:
-    """Response tokens of a sample: those the model wrote."""
-    mask = sample["completion_mask"] if isinstance(sample, dict) else sample.completion_mask
-    return int(sum(mask)) if isinstance(mask, list) else int(mask.sum())
 
 
 def _samples(examples: Any) -> Iterator[dict[str, Any]]:
@@ -103,6 +88,11 @@ def _samples(examples: Any) -> Iterator[dict[str, Any]]:
             yield from _samples(part)
     else:
         yield from _samples(examples.samples)
+
+
+def _trains(trainer: Any) -> bool:
+    """Whether it is the trainer that speaks and trains."""
+    return bool(_current) and trainer is not None and _current[0]() is trainer
 
 
 def _step(trainer: Any) -> Step | None:
@@ -118,33 +108,35 @@ def _step(trainer: Any) -> Step | None:
 def made(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
     """A trainer and its worker exist: listen to the one, and watch what passes through the other's queue."""
     yield
-    step = _step(trainer)
-    if step is None:
+    if _step(trainer) is None:
         return
-    _current[:] = [weakref.ref(trainer)]
-    listen(trainer, on_optimizer_step=lambda: step.end(trainer))
-    worker = trainer.rollout_worker
+    listen(trainer, adapter.say, on_optimizer_step=lambda: optimizer_step_ends(trainer))
+    worker, one = trainer.rollout_worker, weakref.ref(trainer)
     adapter.hook(worker.rollout_buffer, "get", taken, costs="policy age")
     if type(worker).__module__.startswith("trl."):
         return
     if not isinstance(worker.rollout_buffer, queue.Queue):
         adapter.say("a rollout worker of your own in another process; generated tokens are unknown")
         return
-    adapter.hook(worker.rollout_buffer, "put", put, costs="generated tokens")
+    adapter.hook(worker.rollout_buffer, "put", puts_if(lambda: _trains(one())), costs="generated tokens")
     adapter.hook(worker, "start", worker_starts, costs="generation")
     adapter.hook(worker, "stop", worker_stops, costs="the end of generation")
 
 
 def training_loop(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
     """Say what kind of run this is before its first weights go out, and on which GPUs it trains."""
-    adapter.follow(trainer)
-    gpus.tell("training")
-    if _step(trainer) is None:
-        return
-    steps, every = trainer.args.max_steps, trainer.args.weight_sync_steps
-    updates = steps // every if steps > 0 else None
-    mark.run("trl", "async_inflight", updates, **about(trainer, adapter.version))
-    yield
+    speaker.threads.begins()
+    try:
+        adapter.follow(trainer)
+        gpus.tell("training")
+        if _step(trainer) is not None:
+            _current[:] = [weakref.ref(trainer)]
+            steps, every = trainer.args.max_steps, trainer.args.weight_sync_steps
+            updates = steps // every if steps > 0 else None
+            mark.run("trl", "async_inflight", updates, **about(trainer, adapter.version))
+        yield
+    finally:
+        speaker.threads.ends()
 
 
 def training_step(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
@@ -165,6 +157,13 @@ def training_step(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
     yield
 
 
+def optimizer_step_ends(trainer: Any) -> None:
+    """Training on what was collated for it is over."""
+    step = _step(trainer)
+    if step is not None:
+        step.end(trainer)
+
+
 def loss(trainer: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Watching:
     """Its inputs say how many tokens all ranks' losses take; TRL has read that number by then."""
     step = _step(trainer)
@@ -178,7 +177,7 @@ def weight_sync(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
     """New weights for the server, which holds what is in flight meanwhile."""
     if _step(trainer) is None:
         return
-    _generated.tell()
+    generated.tell()
     mark.pause()
     try:
         yield
@@ -195,6 +194,8 @@ def checkpoint(trainer: Any, *args: Any, **kwargs: Any) -> Watching:
 
 def taken(*args: Any, **kwargs: Any) -> Watching:
     """The trainer takes a sample from the queue."""
+    if not adapter.speaks():
+        return
     sample = yield
     _versions[id(sample.completion_mask)] = (sample.completion_mask, int(sample.model_version))
     while len(_versions) > _MAX_SAMPLES:
@@ -203,7 +204,7 @@ def taken(*args: Any, **kwargs: Any) -> Watching:
 
 def collated(collator: Any, examples: Any, *args: Any, **kwargs: Any) -> Watching:
     """A micro-batch is made; it is trained on later, in the same order."""
-    trainer = _current[0]() if _current else None
+    trainer = _current[0]() if _current and adapter.speaks() else None
     step = _steps.get(trainer) if trainer is not None else None
     if step is None:
         return
@@ -212,45 +213,5 @@ def collated(collator: Any, examples: Any, *args: Any, **kwargs: Any) -> Watchin
     for sample in _samples(examples):
         mask, version = _versions.pop(id(sample["completion_mask"]), (None, None))
         known = version if mask is sample["completion_mask"] else None
-        batch.append((_trained(sample), known))
+        batch.append((trained_tokens(sample), known))
     step.batches.append(batch)
-
-
-# -- the worker ---------------------------------------------------------------------------------------------
-
-
-def worker_runs(*args: Any, **kwargs: Any) -> Watching:
-    """TRL's worker generates from here on, in whatever process it runs."""
-    if not adapter.speaks_for_its_parent():
-        return
-    _generated.begin()
-    try:
-        yield
-    finally:
-        _generated.tell(over=True)
-
-
-def group_scored(*args: Any, **kwargs: Any) -> Watching:
-    """A prompt's responses are there and scored."""
-    if not adapter.speaks_for_its_parent():
-        return
-    samples = yield
-    _generated.add([_trained(sample) for sample in samples], at_once=True)
-
-
-def worker_starts(*args: Any, **kwargs: Any) -> Watching:
-    """A worker of the user's own begins."""
-    _generated.begin()
-    yield
-
-
-def worker_stops(*args: Any, **kwargs: Any) -> Watching:
-    """It ends."""
-    yield
-    _generated.tell(over=True)
-
-
-def put(sample: Any, *args: Any, **kwargs: Any) -> Watching:
-    """It hands over a sample."""
-    yield
-    _generated.add([_trained(sample)], at_once=False)

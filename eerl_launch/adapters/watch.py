@@ -1,11 +1,12 @@
 """Tells an adapter when a module it wants to see has been imported, and imports nothing itself before.
 
 A finder at the head of ``sys.meta_path`` that finds nothing: it asks the others, and has their loader call us once
-the module has run. Loaded into every Python process of the job: only ``sys``, no ``typing``.
+the module has run. Loaded into every Python process of the job: only what Python has imported by then, no ``typing``.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 from . import registry
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     Told = Callable[[str, str, ModuleType], None]
+
+#: What eerl-run gave this Python, for adapters in a program that clears its environment afterwards.
+given: dict[str, str] = {}
 
 
 class Watch:
@@ -94,6 +98,7 @@ def _complain(name: str, error: Exception) -> None:
 
 def start(choice: str) -> Watch | None:
     """Watch for the modules of adapter ``choice`` (``auto``: all); those imported already are told of at once."""
+    given.update({name: value for name, value in os.environ.items() if name.startswith("EERL_")})
     modules = registry.wanted(choice)
     if not modules or any(isinstance(finder, Watch) for finder in sys.meta_path):
         return None

@@ -1,10 +1,11 @@
 """A training with TRL's AsyncGRPOTrainer that knows nothing of eerl, and a witness of what it generates and consumes.
 
-    async_grpo_script.py OUT [--steps N] [--every N] [--accumulate N] [--server]
+    async_grpo_script.py OUT [--steps N] [--every N] [--accumulate N] [--server URL] [--beside]
 
-vLLM and the attention kernel need a GPU; a worker and a weight transfer of our own, which the trainer takes as
-arguments, stand for them. With ``--server`` it is TRL's own worker, a process that asks a server of ours for
-completions. What the first rank really did is written to OUT.
+With ``vllm_standin`` on its path, since vLLM and the attention kernel need a GPU. A worker and a weight transfer of
+our own, which the trainer takes as arguments, generate; with ``--server`` TRL's own do, which ask that server for
+completions. With ``--beside`` a second trainer trains in a thread meanwhile. What the first trainer's first rank
+really did is written to OUT.
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ import queue
 import random
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -102,46 +101,23 @@ class Worker:
 class Transfer:
     """Takes the weights and does nothing with them."""
 
-    def __init__(self, worker: Worker | None) -> None:
+    def __init__(self, worker: Worker) -> None:
         self._worker = worker
 
     def init_weight_transfer(self) -> None:
         pass
 
     def pause(self) -> None:
-        if self._worker is not None:
-            self._worker.hold(True)
+        self._worker.hold(True)
 
     def send_weights(self, iterator: Any) -> None:
         for _ in iterator:
             pass
 
     def resume(self) -> None:
-        if self._worker is not None:
-            self._worker.hold(False)
+        self._worker.hold(False)
 
     def destroy(self) -> None:
-        pass
-
-
-class Completions(BaseHTTPRequestHandler):
-    """Answers as vLLM does, with random tokens."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        time.sleep(0.01)
-        ids = [random.randrange(3, 60) for _ in range(random.randint(3, 20))]
-        choice = {"token_ids": ids, "logprobs": {"token_logprobs": [-1.0] * len(ids)}}
-        body = json.dumps({"choices": [choice]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: Any) -> None:
         pass
 
 
@@ -152,33 +128,9 @@ def reward(completion_ids: list[list[int]], **kwargs: Any) -> list[float]:
     return [random.random() for _ in completion_ids]
 
 
-def attention(query: Any, key: Any, value: Any, starts_q: Any, starts_k: Any, *_: Any, **options: Any) -> Any:
-    """What the kernel computes, slowly: each segment attends causally to its own path."""
-    parts = []
-    for index in range(len(starts_q) - 1):
-        q = query[starts_q[index] : starts_q[index + 1]].transpose(0, 1)
-        k = key[starts_k[index] : starts_k[index + 1]].transpose(0, 1)
-        v = value[starts_k[index] : starts_k[index + 1]].transpose(0, 1)
-        allowed = torch.ones(q.shape[1], k.shape[1]).tril(k.shape[1] - q.shape[1]).bool()
-        repeat = q.shape[0] // k.shape[0]
-        k, v = k.repeat_interleave(repeat, 0), v.repeat_interleave(repeat, 0)
-        parts.append(torch.nn.functional.scaled_dot_product_attention(q, k, v, allowed).transpose(0, 1))
-    return torch.cat(parts)
-
-
-def without_gpu() -> None:
-    """Things that TRL asks of a GPU, or of vLLM, even when it trains on CPU."""
-    from trl.experimental.async_grpo import async_rollout_worker, packing
-
-    async_rollout_worker.is_vllm_available = lambda *args, **kwargs: True
-
-    torch.cuda.get_device_properties = lambda device=None: SimpleNamespace(name="cpu")
-    packing._flash_attn = lambda: SimpleNamespace(flash_attn_varlen_func=attention)
-
-
 def shared_model(folder: Path, rank: int) -> str:
     """The first rank makes it, the others wait until it is whole."""
-    if rank == 0:
+    if rank == 0 and not folder.exists():
         make_model(folder.with_suffix(".making"))
         folder.with_suffix(".making").rename(folder)
     while not folder.exists():
@@ -226,29 +178,8 @@ class Witness(AsyncGRPOTrainer):
         self.syncs.append((begin, time.time()))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--accumulate", type=int, default=1)
-    parser.add_argument("--server", action="store_true")
-    wish = parser.parse_args()
-    without_gpu()
-    rank = int(os.environ.get("RANK", "0"))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Completions)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    os.environ["SCORED"] = f"{wish.out}.scored"
-    worker = Worker() if rank == 0 and not wish.server else None
-    batches: list[list[int]] = []
-    collate = async_grpo_trainer.DataCollatorForRollout.torch_call
-
-    def seen_collate(collator: Any, examples: Any) -> Any:
-        (rows,) = examples
-        batches.append([int(sample["completion_mask"].sum()) for row in rows for sample in row.samples])
-        return collate(collator, examples)
-
-    async_grpo_trainer.DataCollatorForRollout.torch_call = seen_collate
+def build(wish: argparse.Namespace, rank: int, worker: Worker | None) -> Witness:
+    """A trainer; all are alike."""
     config = AsyncGRPOConfig(
         output_dir=str(wish.out.parent / "out"),
         max_steps=wish.steps,
@@ -257,7 +188,7 @@ def main() -> None:
         token_budget=128,
         num_generations=GROUP,
         max_completion_length=20,
-        vllm_server_base_url=f"http://127.0.0.1:{server.server_port}",
+        vllm_server_base_url=wish.server or "http://nobody",
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,
@@ -267,15 +198,56 @@ def main() -> None:
         logging_steps=1,
         disable_tqdm=True,
     )
-    trainer = Witness(
+    return Witness(
         model=shared_model(wish.out.parent / "model", rank),
         reward_funcs=reward,
         args=config,
         train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": "1 2 3"}]}]),
         rollout_worker=worker,
-        weight_transfer=Transfer(worker) if rank == 0 else None,
+        weight_transfer=Transfer(worker) if worker is not None else None,
     )
+
+
+def trains_beside(first: Witness, second: Witness) -> None:
+    """The second trains once the first does."""
+    while not first.micro:
+        time.sleep(0.01)
+    second.train()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--server")
+    parser.add_argument("--beside", action="store_true")
+    wish = parser.parse_args()
+    rank = int(os.environ.get("RANK", "0"))
+    os.environ["SCORED"] = f"{wish.out}.scored"
+    worker = Worker() if rank == 0 and not wish.server else None
+    batches: list[list[int]] = []
+    collate = async_grpo_trainer.DataCollatorForRollout.torch_call
+
+    def seen_collate(collator: Any, examples: Any) -> Any:
+        (rows,) = examples
+        if threading.current_thread() is threading.main_thread():
+            batches.append([int(sample["completion_mask"].sum()) for row in rows for sample in row.samples])
+        return collate(collator, examples)
+
+    async_grpo_trainer.DataCollatorForRollout.torch_call = seen_collate
+    trainer = build(wish, rank, worker)
+    second = (
+        threading.Thread(target=trains_beside, args=(trainer, build(wish, rank, Worker())))
+        if wish.beside
+        else None
+    )
+    if second is not None:
+        second.start()
     trainer.train()
+    if second is not None:
+        second.join()
     if torch.distributed.is_initialized():
         # A rank that ends with its group's threads at work may be aborted by them.
         torch.distributed.destroy_process_group()

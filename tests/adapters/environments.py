@@ -62,6 +62,11 @@ def ray_python() -> Path:
     return environment("ray", "ray[default]==2.60.0")
 
 
+def uv() -> Path:
+    """The command uv, which a user may start Python with."""
+    return environment("uv", "uv").parent / "uv"
+
+
 def verl_python(version: str = VERL) -> Path:
     """An interpreter that runs this verl's loop, without any engine; 1.9 GB, three minutes, older ones 0.1 GB more.
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from eerl_launch.policy import load_policy
+
 EXAMPLES = Path(__file__).parents[2] / "slurm_examples"
 RAY = ("verl", "openrlhf")
 #: Writes down its name, its arguments and what it has of eerl; steps run what they are given.
@@ -46,7 +48,7 @@ def calls(script: str, tmp_path: Path, *words: str, **env: str) -> list[dict[str
     """Run a batch script as sbatch does; what it called, in order of time but for what runs beside."""
     tools = tmp_path / "bin"
     tools.mkdir(exist_ok=True)
-    for name in ("eerl-run", "srun", "scontrol", "ray", "python3"):
+    for name in ("eerl-run", "srun", "scontrol", "ray", "python3", "vllm", "accelerate"):
         (tools / name).write_text(STUB)
         (tools / name).chmod(0o755)
     (tmp_path / "slurm_script").write_text(script)
@@ -54,9 +56,15 @@ def calls(script: str, tmp_path: Path, *words: str, **env: str) -> list[dict[str
     record.write_text("")
     own = ("EERL_", "SLURM_", "PYTHON")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-    job = {"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_NUM_NODES": "3", "SLURM_GPUS_ON_NODE": "4"}
+    job = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "n[1-3]",
+        "SLURM_JOB_NUM_NODES": "3",
+        "SLURM_GPUS_ON_NODE": "4",
+    }
     done = subprocess.run(
         ["bash", str(tmp_path / "slurm_script"), *words],
+        cwd=tmp_path,
         env={
             **clean,
             **job,
@@ -150,3 +158,24 @@ def test_nemo_rl_without_an_image(tmp_path: Path) -> None:
     """What is missing is named before anything starts."""
     with pytest.raises(AssertionError, match="CONTAINER: the image"):
         calls(example("nemo_rl"), tmp_path)
+
+
+def test_an_asynchronous_trl_script_gets_the_servers_address(tmp_path: Path) -> None:
+    """The server is no part of eerl-run, whose policy says which node it has; without eerl the rest is the same."""
+    (tmp_path / "own.yaml").write_text("max_throughput_loss: 1%\n")
+    words, script = ("a/model", "train.py", "--max_steps=5"), example("trl_async")
+
+    seen = calls(script, tmp_path, *words, EERL_POLICY="own.yaml")
+    plain = calls(re.sub(r".*# eerl\n", "", script), tmp_path, *words)
+
+    (server,) = steps(seen)
+    assert "--nodelist=n2" in server and server[server.index("vllm") :][:3] == ["vllm", "serve", "a/model"]
+    assert steps(plain) == [server]
+    url = ["--vllm_server_base_url", "http://n2:8000"]
+    for called in (seen, plain):
+        (trainer,) = [call["words"] for call in called if call["name"] == "accelerate"]
+        assert trainer == ["launch", "train.py", "--max_steps=5", *url]
+    policy = load_policy(tmp_path / "eerl-policy-7.yaml")
+    assert (policy.pools.generation, policy.pools.training) == (("n2:*",), ("n1:*",))
+    assert policy.max_throughput_loss == 0.01
+    assert "eerl-run" not in {call["name"] for call in plain}

@@ -522,7 +522,7 @@ def test_an_object_that_cannot_be_followed(said: list[str]) -> None:
 def test_a_child_forked_in_a_call_is_silent(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """It leaves the call, too, but what the hook marks then is its parent's to mark."""
     reader, writer = os.pipe()
-    monkeypatch.setattr(mark, "_listener", lambda: os.write(writer, b"%d\n" % os.getpid()) and None)
+    monkeypatch.setattr(mark, "listener", lambda: os.write(writer, b"%d\n" % os.getpid()) and None)
 
     def hook(*args: Any) -> Any:
         with mark.phase("generation"):

@@ -177,6 +177,31 @@ def test_a_cluster_that_ran_before(python: Path, folder: Path, tmp_path: Path, c
     assert seen["driver"]["hook"] == "hooks.hook"
 
 
+def test_a_driver_that_clears_its_environment(
+    python: Path, folder: Path, tmp_path: Path, cluster: Cluster
+) -> None:
+    """What it had from eerl-run when it started reaches its workers all the same."""
+    (tmp_path / "clears.py").write_text(
+        "import os\npath = os.environ['PATH']\nos.environ.clear()\nos.environ['PATH'] = path\n"
+    )
+    hooks = adapter_folder.environment({}, folder, "auto") | {"EERL_SOCKET": str(tmp_path / "s")}
+
+    done = subprocess.run(
+        [str(python), "-c", f"import clears\n{DRIVER}", json.dumps({"address": cluster.address})],
+        env=clean() | hooks,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    seen = look(done.stdout)
+    assert seen["driver"]["socket"] is None
+    assert seen["worker"]["watch"] == WATCH
+    assert seen["worker"]["socket"] == str(tmp_path / "s")
+
+
 def test_a_submitted_job(python: Path, folder: Path, tmp_path: Path, cluster: Cluster) -> None:
     """``ray job submit`` takes the environment to its driver, and that to its workers, without a clash of keys."""
     script = tmp_path / "driver.py"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eerl_launch.adapters import ray_env
+from eerl_launch.adapters import ray_env, watch
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +53,19 @@ def test_the_users_values_stay() -> None:
     assert made["env_vars"]["EERL_SOCKET"] == "/mine" and made["env_vars"]["X"] == "1"
     assert made["env_vars"]["EERL_ADAPTER"] == "auto"
     assert given == {"working_dir": "/w", "env_vars": {"EERL_SOCKET": "/mine", "X": "1"}}
+
+
+def test_a_driver_that_has_cleared_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its workers get what Python was started with."""
+    monkeypatch.setattr(watch, "given", {"EERL_SOCKET": "/given/s", "EERL_ADAPTER": "trl"})
+    monkeypatch.delenv("EERL_SOCKET")
+    monkeypatch.delenv("EERL_ADAPTER")
+
+    made = ray_env.inject(None)
+
+    assert made is not None
+    assert (made["env_vars"]["EERL_SOCKET"], made["env_vars"]["EERL_ADAPTER"]) == ("/given/s", "trl")
+    assert "EERL_SOCKET=/given/s" in ray_env.command("python train.py")
 
 
 def test_something_odd_is_left_alone() -> None:

@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from adapters.environments import uv
 from launch.field_run import Done, Field, private_folders
 
 STANDIN = Path(__file__).with_name("standin")
@@ -54,6 +55,17 @@ def test_a_plain_script(field: Field) -> None:
     assert {"generation", "reward", "training"} <= set(done.events("update")[0]["record"]["phases"])
     assert done.events("start")[0]["adapter"] == "auto"
     assert not [line for line in done.ours if "adapter" in line]
+
+
+def test_uv_run(field: Field) -> None:
+    """``uv run`` before the script, in an environment that it makes for this one run, takes nothing away."""
+    field.environment |= {"UV_OFFLINE": "1", "UV_CACHE_DIR": str(field.folder / "uv")}
+    here = ["--no-project", "--isolated", "--python", sys.executable]
+
+    done = field.run([str(uv()), "run", *here, "python", script(field)])
+
+    assert done.code == 0, done.errors
+    assert labels(done) == [0, 1, 2] and valid(done) == [15] * 3
 
 
 def test_switched_off(field: Field) -> None:
@@ -191,6 +203,31 @@ def test_two_trainers_at_once(field: Field) -> None:
     assert any("a second trainer of this job" in line for line in done.ours)
 
 
+def test_two_trainers_in_two_threads(field: Field) -> None:
+    """Within one process it is the same; a third one, after the first, is marked again."""
+    text = """
+        import threading, time
+        from trl.trainer.grpo_trainer import GRPOTrainer
+        first = GRPOTrainer(updates=12)
+        other = GRPOTrainer(lengths=(100,), updates=4)
+        trains = threading.Thread(target=first.train)
+        trains.start()
+        while first._step < 1:
+            time.sleep(0.01)
+        meanwhile = threading.Thread(target=other.train)
+        meanwhile.start()
+        meanwhile.join()
+        trains.join()
+        GRPOTrainer().train()
+    """
+    done = field.run([sys.executable, script(field, text)])
+
+    assert done.code == 0, done.errors
+    assert labels(done) == [*range(12), 0, 1, 2] and valid(done) == [15] * 15
+    assert any("a second trainer of this job" in line for line in done.ours)
+    assert not [event for event in done.events("event") if event["kind"] == "markers_odd"]
+
+
 def test_two_trainers_one_after_the_other(field: Field) -> None:
     """Both are marked: the second begins to count anew, and its updates are updates of the run."""
     path = script(field)
@@ -250,6 +287,25 @@ def test_stripped_environment(field: Field) -> None:
     assert labels(done) == [0, 1, 2] and valid(done) == [15] * 3
 
 
+def test_an_environment_cleared_by_the_script(field: Field) -> None:
+    """What the script does to its environment once Python has started costs nothing, in the children it forks too."""
+    text = """
+        import os
+        os.environ.clear()
+        from trl.trainer.grpo_trainer import GRPOTrainer
+        pid = os.fork()
+        if pid == 0:
+            GRPOTrainer().train()
+            os._exit(0)
+        os.waitpid(pid, 0)
+        GRPOTrainer().train()
+    """
+    done = field.run([sys.executable, script(field, text)])
+
+    assert done.code == 0, done.errors
+    assert labels(done) == [0, 1, 2, 0, 1, 2] and valid(done) == [15] * 6
+
+
 @root_only
 def test_a_read_only_dev_shm(field: Field) -> None:
     """The adapters go where the socket goes."""
@@ -282,7 +338,7 @@ def test_a_clean_up_takes_them_away(field: Field) -> None:
         import os, pathlib, shutil, subprocess, sys, time
         folder = pathlib.Path(os.environ["PYTHONPATH"].split(":")[0])
         assert folder.parent == pathlib.Path(os.environ["EERL_SOCKET"]).parent
-        shutil.rmtree(folder.parent)
+        shutil.rmtree(folder.parent, ignore_errors=True)  # it may be laid again in the middle of this
         deadline = time.monotonic() + 60
         while not (folder / "sitecustomize.py").exists() and time.monotonic() < deadline:
             time.sleep(0.1)

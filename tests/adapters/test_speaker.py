@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -22,19 +24,21 @@ OTHER = "import sys; from eerl_launch.adapters import speaker; print(speaker.sil
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A job of its own, in which nobody has spoken."""
     monkeypatch.setenv("EERL_SOCKET", str(tmp_path / "s"))
-    monkeypatch.setattr(speaker, "_fd", None)
-    monkeypatch.setattr(speaker, "_socket", "")
+    seat, helper = speaker.Seat(speaker.LOCK_NAME), speaker.Seat(speaker.HELPER_NAME)
+    monkeypatch.setattr(speaker, "_trainer", seat)
+    monkeypatch.setattr(speaker, "_helper", helper)
     monkeypatch.setattr(speaker, "_parent", 0)
+    monkeypatch.setattr(speaker, "threads", speaker.Threads())
     yield
-    if speaker._fd is not None:
-        os.close(speaker._fd)
+    seat.leave()
+    helper.leave()
 
 
-def other() -> subprocess.Popen[str]:
-    """Another trainer of the job."""
+def other(code: str = OTHER) -> subprocess.Popen[str]:
+    """Another trainer of the job, or what it starts."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "controller")])
     return subprocess.Popen(
-        [sys.executable, "-c", OTHER],
+        [sys.executable, "-c", code],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -120,3 +124,58 @@ def test_a_child_does_not_keep_its_parents_place() -> None:
 
         assert speaker.silence() is None
         trainer.stdin.close()
+
+
+def in_thread(work: Callable[[], Any]) -> Any:
+    """What ``work`` finds in a thread of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result(60)
+
+
+def trains() -> str | None:
+    """A training begins; why it must be silent."""
+    speaker.threads.begins()
+    return speaker.silence()
+
+
+def test_trainers_in_two_threads() -> None:
+    """While one trains another is silent, in all that it does; when the first has ended the next speaks."""
+    assert trains() is None
+
+    def second() -> tuple[str | None, bool]:
+        reason, adds = trains(), speaker.may_add()
+        speaker.threads.ends()
+        return reason, adds
+
+    reason, adds = in_thread(second)
+    assert reason is not None and "second trainer" in reason and not adds
+    assert speaker.silence() is None and speaker.may_add()
+
+    speaker.threads.ends()
+    assert in_thread(trains) is None
+
+
+def test_a_training_that_ended_without_a_word() -> None:
+    """Neither a thread that is gone nor what its own thread began before keeps anybody silent."""
+    assert in_thread(trains) is None
+
+    assert trains() is None
+    assert trains() is None
+
+
+#: Says whether it may speak for the trainer that has started it, and stays until its input closes.
+HELPER = OTHER.replace("silence", "parent_speaks")
+
+
+def test_one_helper_of_a_trainer_speaks() -> None:
+    """Of two that a process with two trainers has started the first does, until it ends."""
+    assert speaker.silence() is None and speaker.parent_speaks()
+
+    with other(HELPER) as first, other(HELPER) as late:
+        assert first.stdout is not None and late.stdout is not None
+        heard = {first.stdout.readline(), late.stdout.readline()}
+        assert heard == {"True\n", "False\n"}
+        first.communicate("", timeout=60)
+        late.communicate("", timeout=60)
+    with other(HELPER) as next_one:
+        assert next_one.communicate("", timeout=60)[0] == "True\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from eerl_launch import adapter_folder
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "slurm_examples" / "trl_grpo.py"
 WITNESS = Path(__file__).with_name("trl_witness.py")
+#: Of an interpreter, what starts two processes of a script.
+Launcher = Callable[[Path], list[str]]
 
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -30,16 +33,27 @@ def python(request: pytest.FixtureRequest) -> Path:
     return trl_python(request.param)
 
 
+def torchrun(python: Path) -> list[str]:
+    """PyTorch's launcher, as a module: an older TRL's environment has not the command itself."""
+    return [str(python), "-m", "torch.distributed.run", "--nproc-per-node=2"]
+
+
+def accelerate(python: Path) -> list[str]:
+    """The launcher of README's first example, told what it would guess; the script itself says that it has no GPU."""
+    told = ["--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0"]
+    return [str(python.parent / "accelerate"), "launch", "--multi_gpu", "--num_processes=2", *told]
+
+
 def train(
-    python: Path, folder: Path, *options: str, processes: int = 1, **env: str
+    python: Path, folder: Path, *options: str, launcher: Launcher | None = None, **env: str
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The markers of a training, and what each rank really did; eerl is on the path as eerl-run puts it there."""
     hooks = adapter_folder.environment({}, adapter_folder.lay(folder, "adapters"), "auto")
     listener = Listener(folder / "s")
-    launcher = [] if processes == 1 else ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+    start, processes = ([str(python)], 1) if launcher is None else (launcher(python), 2)
     try:
         done = subprocess.run(
-            [str(python), *launcher, str(WITNESS), str(EXAMPLE), str(folder / "seen"), *options],
+            [*start, str(WITNESS), str(EXAMPLE), str(folder / "seen"), *options],
             env={
                 **os.environ,
                 "EERL_SOCKET": str(folder / "s"),
@@ -119,9 +133,18 @@ def test_several_optimizer_steps_per_update(python: Path, tmp_path: Path) -> Non
     ]
 
 
-def test_two_processes_make_one_sender(python: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("python", "launcher"),
+    [
+        (TRL, torchrun),
+        (TRL, accelerate),
+        *(pytest.param(version, torchrun, marks=pytest.mark.frameworks) for version in OLDER_TRL),
+    ],
+    indirect=["python"],
+)
+def test_two_processes_make_one_sender(python: Path, launcher: Launcher, tmp_path: Path) -> None:
     """With two ranks one of them sends, and what it sends is the sum over both."""
-    markers, seen = train(python, tmp_path, "--updates", "3", "--mask-truncated", processes=2)
+    markers, seen = train(python, tmp_path, "--updates", "3", "--mask-truncated", launcher=launcher)
 
     updates = of(markers, "update")
     assert [u["update"] for u in updates] == [0, 1, 2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,15 @@ from eerl_launch.update_tracker import UpdateTracker
 from eerl_launch.updates import Update
 
 SCRIPT = Path(__file__).with_name("async_grpo_script.py")
+STANDIN = Path(__file__).with_name("vllm_standin")
 
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def train(folder: Path, *options: str, processes: int = 1) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The markers of a training, and what the first rank really did."""
-    hooks = adapter_folder.environment({}, adapter_folder.lay(folder, "adapters"), "auto")
+    given = {"PYTHONPATH": str(STANDIN)}
+    hooks = adapter_folder.environment(given, adapter_folder.lay(folder, "adapters"), "auto")
     listener = Listener(folder / "s")
     launcher = [] if processes == 1 else ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
     try:
@@ -57,6 +60,18 @@ def updates(markers: list[dict[str, Any]]) -> list[Update]:
     return found
 
 
+def ages(seen: dict[str, Any]) -> list[int]:
+    """How old the oldest sample of each batch was.
+
+    The queue is first in, first out: the versions of the samples that were put are those of the batches, in order.
+    """
+    versions = iter(version for _, version, _ in seen["put"])
+    return [
+        max(version_now - next(versions) for _ in batch)
+        for batch, (_, version_now) in zip(seen["batches"], seen["micro"], strict=False)
+    ]
+
+
 def test_consumed_and_generated_are_exact(tmp_path: Path) -> None:
     """Valid tokens, longest response and age of each step are the loss's; generated tokens those handed over."""
     markers, seen = train(tmp_path, "--steps", "6")
@@ -67,26 +82,28 @@ def test_consumed_and_generated_are_exact(tmp_path: Path) -> None:
     assert [m["update"] for m in told] == list(range(6))
     assert [m["valid_tokens"] for m in told] == [tokens for tokens, _ in seen["micro"]]
     assert [m["longest_consumed_tokens"] for m in told] == [max(batch) for batch in seen["batches"][:6]]
-    # The queue is first in, first out: the versions of the samples that were put are those of the batches, in order.
-    versions = iter(version for _, version, _ in seen["put"])
-    ages = [
-        max(version_now - next(versions) for _ in batch)
-        for batch, (_, version_now) in zip(seen["batches"], seen["micro"], strict=False)
-    ]
-    assert [m["policy_age"] for m in told] == ages
-    assert max(ages) >= 1
+    assert [m["policy_age"] for m in told] == ages(seen)
+    assert max(ages(seen)) >= 1
     ends = [m for m in markers if m["ev"] == "end" and m["phase"] == "generation"]
     assert sum(m["generated_tokens"] for m in ends) == sum(tokens for tokens, _, _ in seen["put"])
     assert not [m for m in markers if m["ev"] == "note"]
 
 
 def test_updates_are_between_pauses(tmp_path: Path) -> None:
-    """A session counts to each update what was generated between its pauses, and what was trained on in it."""
-    markers, seen = train(tmp_path, "--steps", "6")
+    """A session counts to each update what was generated between its pauses, and what was trained on in it.
+
+    Another trainer in a thread of the same process, meanwhile, is nobody's, and told.
+    """
+    markers, seen = train(tmp_path, "--steps", "6", "--beside")
 
     found = updates(markers)
 
+    (note,) = {m["text"] for m in markers if m["ev"] == "note"}
+    assert "a second trainer of this job" in note
+    assert len([m for m in markers if m["ev"] == "run"]) == 1
     assert len(found) == 6
+    assert [u.longest_consumed() for u in found] == [max(batch) for batch in seen["batches"][:6]]
+    assert [u.numbers["policy_age"] for u in found] == ages(seen)
     assert [u.tokens("valid_tokens", "training") for u in found] == [tokens for tokens, _ in seen["micro"]]
     begins = [begin for begin, _ in seen["syncs"]]
     for number, update in enumerate(found):
@@ -123,7 +140,14 @@ def test_two_processes_make_one_sender(tmp_path: Path) -> None:
 
 def test_trls_own_worker(tmp_path: Path) -> None:
     """Its rollouts are made in a process of its own, whose markers are its share of the one trainer's."""
-    markers, seen = train(tmp_path, "--steps", "4", "--server")
+    command = [sys.executable, str(STANDIN / "serve.py"), "serve", "model", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        url = f"http://127.0.0.1:{int(server.stdout.readline())}"
+        try:
+            markers, seen = train(tmp_path, "--steps", "4", "--server", url)
+        finally:
+            server.kill()
 
     scored = [json.loads(line) for line in (tmp_path / "seen.scored").read_text().splitlines()]
     ends = [m for m in markers if m["ev"] == "end" and m["phase"] == "generation"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 from adapters.environments import OLDER_VERL, VERL, verl_python
 from adapters.ray_cluster import QUIET, started
 from adapters.standins import Outcome, run
+from launch.field_run import Field
 
 from eerl_launch.modes import Mode
 
@@ -22,6 +25,17 @@ LOCAL = {**QUIET, "RAY_ADDRESS": "local"}
 CHECK = ["+validation", "-validation"]
 
 REWARD = ["+reward", "-reward"]
+#: Engines and trainer have GPUs of their own.
+SEPARATE = [
+    "trainer.v1.trainer_mode=separate_async",
+    "trainer.v1.separate_async.parameter_sync_step=2",
+    "actor_rollout_ref.hybrid_engine=false",
+    "actor_rollout_ref.rollout.nnodes=1",
+    "actor_rollout_ref.rollout.n_gpus_per_node=1",
+    "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+    "data.gen_batch_size=1",
+]
 
 pytestmark = [pytest.mark.verl, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -66,10 +80,9 @@ def check(outcome: Outcome, step: list[str] = STEP) -> None:
     assert [update.numbers.get("policy_age", 0) for update in updates] == [0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("turns", [1, 2])
-def test_local_cluster(python: Path, turns: int) -> None:
+def test_local_cluster(python: Path) -> None:
     """verl starts Ray itself; with several turns an environment's words are nobody's tokens."""
-    check(run([str(FOLDER / "job.py"), f"--turns={turns}"], FOLDER, LOCAL, python=str(python)))
+    check(run([str(FOLDER / "job.py"), "--turns=2"], FOLDER, LOCAL, python=str(python)))
 
 
 def test_cluster_that_ran_before(python: Path) -> None:
@@ -95,17 +108,7 @@ def test_one_pool_ahead(python: Path) -> None:
 
 def test_separate_pools(python: Path) -> None:
     """Agent loops, which are processes of their own, tell what they generate; weights go out in a pause."""
-    options = [
-        "trainer.v1.trainer_mode=separate_async",
-        "trainer.v1.separate_async.parameter_sync_step=2",
-        "actor_rollout_ref.hybrid_engine=false",
-        "actor_rollout_ref.rollout.nnodes=1",
-        "actor_rollout_ref.rollout.n_gpus_per_node=1",
-        "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
-        "actor_rollout_ref.actor.ppo_mini_batch_size=2",
-        "data.gen_batch_size=1",
-    ]
-    outcome = run([str(FOLDER / "job.py"), *options], FOLDER, LOCAL, python=str(python))
+    outcome = run([str(FOLDER / "job.py"), *SEPARATE], FOLDER, LOCAL, python=str(python))
 
     assert outcome.returncode == 0, outcome.stderr[-3000:]
     assert outcome.notes() == []
@@ -122,6 +125,28 @@ def test_separate_pools(python: Path) -> None:
     labels = {begin["update"] for begin in outcome.events("begin") if begin["phase"] == "generation"}
     assert len(labels) == 2
     assert all("policy_age" in update.numbers for update in updates[:4])
+
+
+def test_a_whole_run_with_separate_pools(python: Path, tmp_path: Path) -> None:
+    """eerl-run before the command makes a report with mode, phases, both pools and the counts of the stub engine."""
+    field = Field(tmp_path)
+    field.simulate("h100:1x2")
+    node = os.uname().nodename
+    field.policy(f"policy: governor\npools: {{generation: ['{node}:0'], training: ['{node}:1']}}\n")
+    field.environment |= {**LOCAL, "PYTHONPATH": str(FOLDER)}
+
+    done = field.run([str(python), str(FOLDER / "job.py"), *SEPARATE])
+
+    assert done.code == 0, done.errors[-3000:]
+    assert (done.report["run"]["framework"], done.report["run"]["mode"]) == ("verl", "async_inflight")
+    records = [event["record"] for event in done.events("update")]
+    *counted, together = [json.loads(line) for line in done.output.splitlines() if line.startswith(b"{")]
+    assert [record["valid_tokens"] for record in records] == [count["valid"] for count in counted]
+    assert 0 < sum(record["generated_tokens"] or 0 for record in records) <= together["generated"]
+    for record in records:
+        assert {"generation", "training", "logprob", "refit"} <= record["phases"].keys()
+        assert all(record["pools"][role]["energy_j"] > 0 for role in ("generation", "training"))
+    assert {pool["pool"] for pool in done.report["pools"]} == {"generation", "training"}
 
 
 @pytest.mark.parametrize(

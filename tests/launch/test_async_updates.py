@@ -104,6 +104,17 @@ def test_in_flight_from_pause_end_to_pause_end(pauses: str, border_s: float) -> 
     assert not in_flight(pauses).tracker.odd
 
 
+def test_what_runs_across_the_last_border_is_after_it_from_there_on() -> None:
+    """The share before the border is the last update's, and no second time of what follows."""
+    run = in_flight("pause")
+
+    updates = run.finish(31.0)
+
+    assert updates[-1].end_s == 29.0
+    after = [(o.phase, o.begin_s, o.end_s) for o in run.tracker.take_before()]
+    assert after == [("generation", 29.0, 29.5), ("generation", 29.6, 31.0)]
+
+
 def test_generation_without_end_goes_on_for_ever() -> None:
     """An engine that never stops is in every update; the update events then say what was generated."""
     run = Trainer(Border.PAUSE)

@@ -79,7 +79,18 @@ def test_policy_and_trainer_must_agree() -> None:
 
     assert settled(told, generation=["n1:0"], training=["n2:2"]).problem is None
     other = settled(told, generation=["n1:1"])
-    assert other.problem is not None and "policy and trainer" in other.problem
+    assert other.problem is not None and "not in the policy's generation pool: GPU-10" in other.problem
+    assert other.contradiction
+
+
+def test_ranks_that_tell_one_after_another_agree_with_the_policy() -> None:
+    """The policy's pool is known from the start; a rank whose GPU has not been told yet contradicts nothing."""
+    pools = settled({"training": [["GPU-22"]]}, generation=["n1:0-1"], training=["n2:2-3"])
+
+    assert pools.problem is None
+    assert pools.members["training"] == {"GPU-22", "GPU-23"}
+    pools.tell("training", ["GPU-23"])
+    assert not pools.settle(INVENTORY), "nothing new"
 
 
 def test_missing_pool_may_still_come() -> None:

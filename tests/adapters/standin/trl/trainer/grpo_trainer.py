@@ -33,6 +33,9 @@ class GRPOTrainer:
             getattr(callback, event)(self.args, self.state, None)
 
     def train(self):
+        self._inner_training_loop()
+
+    def _inner_training_loop(self):
         self._call("on_train_begin")
         while self.state.global_step < self.state.max_steps:
             self._prepare_inputs({})
