@@ -158,6 +158,8 @@ def _predict(works: Sequence[Work], at: Sequence[int], reckoning: Reckoning, res
                 work.governor_energy_j *= float(reckoning.governor_j[i]) / entry.energy_j
             if work.row.governor is not True:
                 work.excess_s, work.excess_j = float(reckoning.excess_s[i]), float(reckoning.excess_j[i])
+                # Of several updates, those that are shorter than their mean have not made it too long.
+                work.straggled = work.excess_s > 0.0 and work.elapsed_s >= entry.elapsed_s
         result.predictions[work.row.index] = (work.governor_elapsed_s, work.governor_energy_j)
 
 
@@ -184,7 +186,7 @@ def _parts(works: Sequence[Work], run: Run) -> dict[str, list[Work]]:
 def _sum_up(works: Sequence[Work], result: Estimate) -> None:
     result.compared = len(works)
     result.lowered = sum(work.row.governor is not True for work in works)
-    result.stragglers = sum(work.excess_s > 0.0 for work in works)
+    result.stragglers = sum(work.straggled for work in works)
     if result.stragglers:
         with_all = make_interval("whole", works, all_claimed=True)
         result.saving_with_stragglers_percent = with_all.saving_percent

@@ -35,6 +35,7 @@ class Work:
     reference: bool = False
     excess_s: float = 0.0
     excess_j: float = 0.0
+    straggled: bool = False
     place: int = -1
     entry: int | None = None
 

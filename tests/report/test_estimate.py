@@ -235,6 +235,19 @@ def test_a_hanging_rank_is_no_loss_when_clocks_were_lowered(tmp_path: Path) -> N
     assert 0 < hung["whole"]["saving_percent"] <= usual["whole"]["saving_percent"]
 
 
+def test_one_straggler_among_many_updates_put_together_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others of its mean are none, and what it took too long is no loss of theirs."""
+    monkeypatch.setattr(estimate, "MOST_ENTRIES", 100)
+    spec = RunSpec(nodes=1, updates=300, validation_every=0, subphases=False, edit=straggle(150, 10.0))
+
+    found = result(tmp_path, spec)
+
+    assert found["straggling_lowered_updates"] == 1
+    assert found["whole"]["throughput_change_percent"] == pytest.approx(0, abs=0.7)
+
+
 def test_updates_without_counts_are_left_out_and_counted(tmp_path: Path) -> None:
     """Field case R06: lowered updates without valid tokens are left out of the comparison, and the report says so."""
 
