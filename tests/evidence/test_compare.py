@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import socket
 import time
 import xml.etree.ElementTree as ElementTree
@@ -243,6 +244,14 @@ def test_the_same_run_twice(folders: dict[str, Path]) -> None:
     """A run is not its own reference, however its folder is spelt."""
     with pytest.raises(EerlError, match="given twice"):
         compare([folders["governor"], folders["governor"] / "." / "../governor"])
+
+
+def test_a_copy_of_a_run(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Nor are a run and its copy two runs, whose agreement would tell how little noise there is."""
+    copy = shutil.copytree(folders["governor"], tmp_path / "copy")
+
+    with pytest.raises(EerlError, match="the same run, given twice"):
+        compare([folders["controller"], folders["governor"], copy])
 
 
 def test_a_run_that_is_still_going(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from report.ledgers import RunSpec, write_run
 
 from eerl_launch.report import write_report
 
-HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}</style><img src=x onerror=alert(1)>"
+HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}</style><img src=x onerror=alert(1)>\u202eturned"
 
 
 class Reader(HTMLParser):
@@ -171,6 +171,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
     for path, scripts in ((paths.html, 2), (paths.summary_html, 0)):
         reader = read(path)
+        assert "\u202e" not in reader.text and "?turned" in reader.text
         assert [tag for tag, _ in reader.tags if tag in ("script", "img")] == ["script"] * scripts
         assert len(reader.scripts) == scripts
         assert not any(name.startswith("on") for _, attributes in reader.tags for name in attributes)
