@@ -234,6 +234,17 @@ def test_runs_of_one_name(runs: dict[str, Run], tmp_path: Path) -> None:
     assert [item["run"] for item in document["runs"]] == [str(folder) for folder in folders]
 
 
+def test_a_folder_whose_name_breaks_lines(
+    runs: dict[str, Run], folders: dict[str, Path], tmp_path: Path
+) -> None:
+    """A run's name is on one line of its table, and a ledger is called by its folder."""
+    odd = write_run(tmp_path / "my\nrun", runs["controller"], "paper")
+
+    document = compare([odd / "ledger.jsonl", folders["governor"]])
+
+    assert document["runs"][0]["run"] == "my run"
+
+
 def test_no_governor_run(folders: dict[str, Path]) -> None:
     """A controller run alone has nothing to be compared with."""
     with pytest.raises(EerlError, match="no governor run"):

@@ -145,6 +145,13 @@ def test_runs_named_alike_are_told_apart(tmp_path: Path) -> None:
     assert found["runs"] == [str(tmp_path / "x" / "job"), str(tmp_path / "y" / "job")]
 
 
+def test_a_run_is_called_by_its_folder_on_one_line(tmp_path: Path) -> None:
+    """Also where the ledger itself was named, or where the folder's name has a line end in it."""
+    found = compared(run(tmp_path / "a") / "ledger.jsonl", run(tmp_path / "b\nc"))
+
+    assert found["runs"] == ["a", "b c"]
+
+
 def test_ledgers_of_different_versions_are_compared_with_a_word(tmp_path: Path) -> None:
     """Runs measured by different versions of eerl may differ in how they were measured."""
     one = run(tmp_path / "a")
