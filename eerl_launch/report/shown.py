@@ -5,9 +5,12 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+_BLANKS = {ord("\t"): " ", ord("\r"): " "}
+
 
 def printable(text: str) -> str:
     """The text without what a terminal would obey, or what would turn the letters around it."""
+    text = text.translate(_BLANKS)
     return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
 
 

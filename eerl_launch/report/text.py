@@ -156,7 +156,7 @@ def _phases(document: Document) -> list[str]:
     ]
     lines = _table(rows)
     if lines:
-        lines += ["", *_wrapped(words.PHASES_NOTE)]
+        lines += ["", *_wrapped(words.phases_note(document["run"]["mode"]))]
         lines += [line for remark in words.phase_remarks(document) for line in _wrapped(remark, "- ")]
     return lines
 

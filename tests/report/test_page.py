@@ -221,3 +221,18 @@ def test_text_fits_a_terminal(tmp_path: Path) -> None:
     assert max(map(len, lines)) <= 120
     prose = lines[lines.index("Can I trust this number?") :]
     assert max(map(len, prose)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("mode", "whose"), [("async_drained", "a phase's own pool"), ("colocated_sync", "the whole allocation")]
+)
+def test_whose_power_a_phase_has_is_said(tmp_path: Path, mode: str, whose: str) -> None:
+    """Where pools work at the same time a phase's watts are of its own pool; page and text say so."""
+
+    def in_mode(event: dict) -> Iterator[dict] | None:
+        return iter([{**event, "mode": mode} if "mode" in event else event])
+
+    paths = write_report(write_run(tmp_path, RunSpec(updates=12, edit=in_mode)))
+
+    for text in (read(paths.html).text, " ".join(paths.txt.read_text().split())):
+        assert f"W is the mean over {whose} while the phase ran" in text
