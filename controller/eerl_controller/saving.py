@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eerl_controller.clocks import Pair
-from eerl_controller.hindsight.entries import Reader
+from eerl_controller.hindsight.entries import Entry, Reader
 from eerl_controller.hindsight.history import History
 from eerl_controller.records import ExecutionMode, UpdateRecord
 
@@ -45,8 +45,10 @@ class RunningSaving:
         self._history = History()
         #: Updates so far under settled governor clocks, and under lowered ones.
         self._references = self._lowered = 0
-        #: How many updates there were when the run was reckoned last, or should have been.
-        self._reckoned = 0
+        #: How many updates there were when the run was reckoned last, or should have been; its entries then, and how
+        #: many of them, the first ones, are still what they were.
+        self._reckoned = self._settled = 0
+        self._entries: list[Entry] = []
         #: Worked out when asked for: the reckoning of the updates that were there then, and the latest answer.
         self._known: tuple[int, Reckoning | None] = (0, None)
         self._answer: tuple[int, Estimate | None] = (0, None)
@@ -56,7 +58,7 @@ class RunningSaving:
         entry = self._reader.read(record, pair)
         if entry is None:
             return
-        before = self._history.stride
+        before = self._history.thinned
         self._history.add(entry)
         self._lowered += not entry.pair.is_governor
         self._references += entry.evidence and entry.pair.is_governor
@@ -64,9 +66,10 @@ class RunningSaving:
         if (
             count >= (1.0 + GROWTH) * self._reckoned
             or record.remaining_updates == 0
-            or self._history.stride != before
+            or self._history.thinned != before
         ):
-            self._reckoned = count
+            self._reckoned, self._settled = count, self._history.settled
+            self._entries = list(self._history.entries)
 
     @property
     def estimate(self) -> Estimate | None:
@@ -80,9 +83,10 @@ class RunningSaving:
         """A copy that the updates to come do not change, so that another thread may ask it for its estimate."""
         other = RunningSaving(self._mode, int(self._top_mhz))
         other._history.entries = list(self._history.entries)
-        other._history.taken, other._history.stride = self._history.taken, self._history.stride
+        other._history.taken, other._history.thinned = self._history.taken, self._history.thinned
         other._references, other._lowered = self._references, self._lowered
-        other._reckoned, other._known, other._answer = self._reckoned, self._known, self._answer
+        other._reckoned, other._settled, other._entries = self._reckoned, self._settled, self._entries
+        other._known, other._answer = self._known, self._answer
         return other
 
     def learn_from(self, other: RunningSaving) -> None:
@@ -93,10 +97,7 @@ class RunningSaving:
         if self._known[0] != self._reckoned or self._known[1] is None:
             from eerl_controller.hindsight.reckoning import Reckoning
 
-            self._known = (
-                self._reckoned,
-                Reckoning(self._history.first(self._reckoned), self._mode, self._top_mhz),
-            )
+            self._known = (self._reckoned, Reckoning(self._entries, self._mode, self._top_mhz))
         found = self._known[1]
         assert found is not None
         return found
@@ -106,8 +107,9 @@ class RunningSaving:
             return None
         reckoning = self._reckoning()
         entries = self._history.entries
-        found = [(reckoning.governor_s, reckoning.governor_j)]
-        later = entries[len(reckoning.entries) :]
+        kept = len(entries) if self._history.taken == self._reckoned else self._settled
+        found = [(reckoning.governor_s[:kept], reckoning.governor_j[:kept])]
+        later = entries[kept:]
         if later:
             found.append(reckoning.price(later))
         elapsed_s = governor_s = energy_j = governor_j = 0.0
@@ -134,6 +136,8 @@ class RunningSaving:
             "references": self._references,
             "lowered": self._lowered,
             "reckoned": self._reckoned,
+            "settled": self._settled,
+            "unsettled": [entry.to_list() for entry in self._entries[self._settled :]],
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
@@ -141,4 +145,6 @@ class RunningSaving:
         self._reader.load(values["reader"])
         self._history.load(values["history"])
         self._references, self._lowered = values["references"], values["lowered"]
-        self._reckoned = values["reckoned"]
+        self._reckoned, self._settled = values["reckoned"], values["settled"]
+        unsettled = [Entry.from_list(item) for item in values["unsettled"]]
+        self._entries = [*self._history.entries[: self._settled], *unsettled]

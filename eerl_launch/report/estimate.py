@@ -23,11 +23,11 @@ from eerl_launch.report.works import Work, comparable, read_record
 if TYPE_CHECKING:
     from eerl_controller import ExecutionMode
     from eerl_controller.clocks import Pair
+    from eerl_controller.hindsight.entries import Entry
     from eerl_controller.hindsight.history import History
     from eerl_controller.hindsight.reckoning import Reckoning
 
-#: Updates that are reckoned with one by one, or as means of two, four, ... alike in a row: once, at the end of a run,
-#: there is time for more of them than the progress line has. Beyond it nothing would be claimed for the oldest.
+#: So many updates are reckoned with one by one: it takes a few seconds, and the run is over.
 MOST_ENTRIES = 6000
 
 
@@ -66,7 +66,7 @@ def estimate_saving(run: Run) -> Estimate:
     if all(work.row.governor is True for work in works):
         result.reason = "no update under lowered clocks has time, energy and token counts" + _why(result)
         return result
-    history = _read(run, works, mode)
+    history, at = _read(run, works, mode)
     references = [work for work in works if work.reference]
     result.references = len(references)
     if len(references) < MIN_REFERENCES:
@@ -77,7 +77,7 @@ def estimate_saving(run: Run) -> Estimate:
         return result
     result.reference_indices = frozenset(work.row.index for work in references)
     reckoning = Reckoning(history.entries, mode, _top_mhz(run))
-    _predict(works, history, reckoning, result)
+    _predict(works, at, reckoning, result)
     _cover(works, references, mode, result)
     _sum_up(works, result)
     parts = {name: part for name, part in _parts(works, run).items() if part}
@@ -103,12 +103,13 @@ def _why(result: Estimate) -> str:
     return f" (left out: {', '.join(parts)})" if parts else ""
 
 
-def _read(run: Run, works: Sequence[Work], mode: ExecutionMode) -> History:
-    """Every update as hindsight sees it, in order; works learn which entry is theirs."""
+def _read(run: Run, works: Sequence[Work], mode: ExecutionMode) -> tuple[History, list[int]]:
+    """Every update as hindsight sees it, in order, and the entry of each; works learn their place among them."""
     from eerl_controller.hindsight.entries import Reader
     from eerl_controller.hindsight.history import History
 
     reader, history = Reader(mode), History(MOST_ENTRIES)
+    seen: list[Entry] = []
     by_row = {id(work.row): work for work in works}
     for row in run.updates:
         work = by_row.get(id(row))
@@ -117,10 +118,11 @@ def _read(run: Run, works: Sequence[Work], mode: ExecutionMode) -> History:
         if entry is None:
             continue
         if work is not None:
-            work.place = history.taken
+            work.place = len(seen)
             work.reference = entry.evidence and entry.pair.is_governor
         history.add(entry)
-    return history
+        seen.append(entry)
+    return history, history.places(seen)
 
 
 def _pair(run: Run, row: UpdateRow) -> Pair | None:
@@ -143,17 +145,12 @@ def _top_mhz(run: Run) -> float:
     return max(asked, default=1.0)
 
 
-def _predict(works: Sequence[Work], history: History, reckoning: Reckoning, result: Estimate) -> None:
+def _predict(works: Sequence[Work], at: Sequence[int], reckoning: Reckoning, result: Estimate) -> None:
     """Give every update the governor's seconds and joules, and the number of its entry."""
-    from eerl_controller.hindsight.history import members
-
-    first = history.taken - sum(entry.updates for entry in history.entries)
-    at = {first + place: i for i, places in enumerate(members(history.entries)) for place in places}
     for work in works:
-        i = at.get(work.place)
         work.governor_elapsed_s, work.governor_energy_j = work.elapsed_s, work.energy_j
-        if i is not None:
-            work.entry = i
+        if work.place >= 0:
+            work.entry = i = at[work.place]
             # An entry may stand for several updates: what is said of it holds for each of them.
             entry = reckoning.entries[i]
             work.governor_elapsed_s *= float(reckoning.governor_s[i]) / entry.elapsed_s
@@ -161,6 +158,8 @@ def _predict(works: Sequence[Work], history: History, reckoning: Reckoning, resu
                 work.governor_energy_j *= float(reckoning.governor_j[i]) / entry.energy_j
             if work.row.governor is not True:
                 work.excess_s, work.excess_j = float(reckoning.excess_s[i]), float(reckoning.excess_j[i])
+                # Of several updates, those that are shorter than their mean have not made it too long.
+                work.straggled = work.excess_s > 0.0 and work.elapsed_s >= entry.elapsed_s
         result.predictions[work.row.index] = (work.governor_elapsed_s, work.governor_energy_j)
 
 
@@ -187,7 +186,7 @@ def _parts(works: Sequence[Work], run: Run) -> dict[str, list[Work]]:
 def _sum_up(works: Sequence[Work], result: Estimate) -> None:
     result.compared = len(works)
     result.lowered = sum(work.row.governor is not True for work in works)
-    result.stragglers = sum(work.excess_s > 0.0 for work in works)
+    result.stragglers = sum(work.straggled for work in works)
     if result.stragglers:
         with_all = make_interval("whole", works, all_claimed=True)
         result.saving_with_stragglers_percent = with_all.saving_percent

@@ -22,8 +22,8 @@ VISITING = ("validation", "checkpoint")
 class Work:
     """One update: measured, and as the governor would have had it.
 
-    ``excess_s`` and ``excess_j`` are a straggler's, for which nothing is claimed. ``place`` is the update's place in
-    the history of the run, ``entry`` what stands for it there.
+    ``excess_s`` and ``excess_j`` are a straggler's, for which nothing is claimed. ``place`` is the update's place
+    among those that hindsight sees, ``entry`` what stands for it there.
     """
 
     row: UpdateRow
@@ -35,6 +35,7 @@ class Work:
     reference: bool = False
     excess_s: float = 0.0
     excess_j: float = 0.0
+    straggled: bool = False
     place: int = -1
     entry: int | None = None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ class RunSpec:
     updates: int = 60
     calibration: int = 15
     lock_from: int = 40
+    #: In the search one update in so many is the governor's; 0 for none.
+    governor_every: int = 4
     saving: float = 0.12
     slowdown: float = 0.0
     growth: float = 2.0
@@ -145,7 +147,7 @@ def start_events(spec: RunSpec) -> Iterator[Event]:
 
 
 def state_of(spec: RunSpec, index: int) -> str:
-    """Calibration, then search with a governor update every fourth, confirmation, lock."""
+    """Calibration, then search with governor updates in between, confirmation, lock."""
     if index < spec.warm_up + spec.calibration:
         return "CALIBRATION"
     if index < spec.lock_from - 6:
@@ -156,7 +158,8 @@ def state_of(spec: RunSpec, index: int) -> str:
 def is_governor(spec: RunSpec, index: int) -> bool:
     """Whether the update runs under the governor."""
     state = state_of(spec, index)
-    return state == "CALIBRATION" or (state == "SEARCH" and index % 4 == 0)
+    between = spec.governor_every and index % spec.governor_every == 0
+    return state == "CALIBRATION" or (state == "SEARCH" and bool(between))
 
 
 def governor_truth(generated: int, valid: int, longest: int, gpus: int) -> dict[str, tuple[float, float]]:
@@ -170,6 +173,19 @@ def governor_truth(generated: int, valid: int, longest: int, gpus: int) -> dict[
         "training": (training_s, 650.0 * gpus * training_s),
         "refit": (1.5, 200.0 * gpus * 1.5),
     }
+
+
+def true_saving_percent(spec: RunSpec, events: Iterable[Event]) -> float:
+    """What the whole run saved: the phases of lowered updates would have taken the governor so much more."""
+    measured_j = governor_j = 0.0
+    for event in events:
+        if event["ev"] == "update":
+            record = event["record"]
+            phases_j = sum(phase["energy_j"] for phase in record["phases"].values())
+            more = 0.0 if is_governor(spec, event["index"]) else spec.saving / (1.0 - spec.saving)
+            measured_j += record["energy_j"]
+            governor_j += record["energy_j"] + more * phases_j
+    return 100.0 * (1.0 - measured_j / governor_j)
 
 
 def run_events(spec: RunSpec) -> Iterator[Event]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from report.ledgers import RunSpec, is_governor, write_run
+from report.ledgers import RunSpec, is_governor, run_events, true_saving_percent, write_ledger, write_run
 from report.reading import strict, table
 
-from eerl_launch.report import write_report
+from eerl_launch.report import estimate, write_report
+from eerl_launch.report.intervals import Interval
+from eerl_launch.report.tables import read_run
 
 
 def result(folder: Path, spec: RunSpec) -> dict:
@@ -29,13 +32,73 @@ def test_true_saving_is_found_though_responses_double(tmp_path: Path, seed: int)
     assert found["lowered"]["throughput_change_percent"] == pytest.approx(0, abs=4)
 
 
-def test_a_long_run_that_goes_back_and_forth_is_claimed_whole(tmp_path: Path) -> None:
-    """1,300 updates, every fourth of which is the governor's: the oldest count as much as the newest."""
-    found = result(tmp_path, RunSpec(nodes=1, updates=1300, lock_from=1300, saving=0.12, subphases=False))
+#: Updates, where the lock begins, and every how many-th update of the search is the governor's.
+LONG_RUNS = [
+    (450, 40, 4),
+    (600, 550, 3),
+    (600, 300, 10),
+    (800, 750, 0),
+    (800, 2000, 25),
+    (1000, 300, 4),
+    (1000, 500, 4),
+    (1000, 900, 5),
+]
 
-    claimed = found["whole"]["saving_percent"] / found["lowered"]["saving_percent"]
-    assert found["lowered"]["saving_percent"] == pytest.approx(12, abs=1)
-    assert claimed == pytest.approx(0.75, abs=0.05)
+
+@dataclass(frozen=True)
+class LongRun:
+    """What the report finds, of updates one by one or of like ones put together, and the true saving in percent."""
+
+    entries: int
+    whole: Interval
+    lowered: Interval
+    truth: float
+
+
+@pytest.fixture(scope="module")
+def long_runs(tmp_path_factory: pytest.TempPathFactory) -> list[LongRun]:
+    """All of them, as they are and as if they were many times as long as what is reckoned with one by one."""
+    found = []
+    for number, (updates, lock_from, every) in enumerate(LONG_RUNS):
+        spec = RunSpec(
+            nodes=1,
+            updates=updates,
+            lock_from=lock_from,
+            governor_every=every,
+            subphases=False,
+            seed=number,
+        )
+        events = list(run_events(spec))
+        run = read_run(write_ledger(tmp_path_factory.mktemp("run"), iter(events)))
+        for most in (estimate.MOST_ENTRIES, 150):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(estimate, "MOST_ENTRIES", most)
+                parts = estimate.estimate_saving(run).intervals
+            found.append(LongRun(most, parts["whole"], parts["lowered"], true_saving_percent(spec, events)))
+    return found
+
+
+def test_however_long_the_search_the_saving_is_found(long_runs: list[LongRun]) -> None:
+    """Wherever the lock begins and however few updates are the governor's: near the truth, in intervals of use."""
+    for run in long_runs:
+        low, high = run.whole.saving_low_percent, run.whole.saving_high_percent
+
+        assert run.whole.saving_percent == pytest.approx(run.truth, abs=0.6)
+        assert low is not None and high is not None and high - low < 1.5
+        assert run.lowered.saving_percent == pytest.approx(12 * 0.997, abs=0.8)
+        assert run.lowered.throughput_percent == pytest.approx(0, abs=1.0)
+
+
+def test_however_long_the_search_intervals_hold_the_truth(long_runs: list[LongRun]) -> None:
+    """Of eight runs all but one, by chance, whether put together or not."""
+    for most in {run.entries for run in long_runs}:
+        held = [
+            (run.whole.saving_low_percent or 0.0) <= run.truth <= (run.whole.saving_high_percent or 0.0)
+            for run in long_runs
+            if run.entries == most
+        ]
+
+        assert sum(held) >= len(LONG_RUNS) - 1
 
 
 def test_slowdown_is_found(tmp_path: Path) -> None:
@@ -170,6 +233,19 @@ def test_a_hanging_rank_is_no_loss_when_clocks_were_lowered(tmp_path: Path) -> N
     assert hung["whole"]["throughput_change_percent"] > -0.5
     assert hung["throughput_change_with_stragglers_percent"] < -5
     assert 0 < hung["whole"]["saving_percent"] <= usual["whole"]["saving_percent"]
+
+
+def test_one_straggler_among_many_updates_put_together_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others of its mean are none, and what it took too long is no loss of theirs."""
+    monkeypatch.setattr(estimate, "MOST_ENTRIES", 100)
+    spec = RunSpec(nodes=1, updates=300, validation_every=0, subphases=False, edit=straggle(150, 10.0))
+
+    found = result(tmp_path, spec)
+
+    assert found["straggling_lowered_updates"] == 1
+    assert found["whole"]["throughput_change_percent"] == pytest.approx(0, abs=0.7)
 
 
 def test_updates_without_counts_are_left_out_and_counted(tmp_path: Path) -> None:

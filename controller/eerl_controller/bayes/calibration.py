@@ -88,7 +88,8 @@ class SyncCalibration(Turns):
 
     def _count(self, evidence: Evidence, learnt: bool) -> None:
         self._usable += learnt and evidence.in_force
-        self._alternation.count(lowered=self.book.pair.is_lowered)
+        governed = evidence.pair is not None and evidence.pair.is_governor
+        self._alternation.count(lowered=self.book.pair.is_lowered, reference=governed and learnt)
         self._governor_reach.add(evidence)
         if evidence.observation is not None:
             self._blind = 0 if parts_of(evidence.observation) is not None else self._blind + 1

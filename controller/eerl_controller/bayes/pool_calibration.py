@@ -46,8 +46,6 @@ class PoolCalibration(Turns):
         self._first: list[Look] = []
         #: Updates in a row under the plan of the latest.
         self._run_length, self._run_plan = 0, -1
-        #: Updates since the latest usable one that was wholly the governor's.
-        self._since_governor = 0
         #: Clocks that the governor reached in its block.
         self._reached: list[tuple[float, float]] = []
         #: Updates in a row whose sides are not known.
@@ -109,15 +107,15 @@ class PoolCalibration(Turns):
     def _count(self, evidence: Evidence, learnt: bool) -> None:
         observation = evidence.observation
         self._usable += learnt and evidence.in_force
-        self._alternation.count(lowered=self.book.pair.is_lowered and not self._probing)
+        governed = evidence.pair is not None and evidence.pair.is_governor
+        lowered = self.book.pair.is_lowered and not self._probing
+        self._alternation.count(lowered=lowered, reference=governed and learnt)
         if observation is None:
             return
         self._blind = 0 if self._learner.look is not None else self._blind + 1
-        governed = evidence.pair is not None and evidence.pair.is_governor
         if evidence.pair is not None and (learnt or (governed and evidence.settled)):
             self._guard.add(evidence.pair, evidence.record)
         achieved = observation.generation_achieved_mhz, observation.training_achieved_mhz
-        self._since_governor = 0 if governed and learnt else self._since_governor + 1
         if governed and learnt and achieved[0] and achieved[1]:
             self._reached = [*self._reached, (achieved[0], achieved[1])][-FIRST_UPDATES:]
 
@@ -227,7 +225,6 @@ class PoolCalibration(Turns):
             "first": [look.to_list() for look in self._first],
             "run_length": self._run_length,
             "run_plan": self._run_plan,
-            "since_governor": self._since_governor,
             "reached": [list(item) for item in self._reached],
             "blind": self._blind,
         }
@@ -241,5 +238,4 @@ class PoolCalibration(Turns):
         self._first = [Look.from_list(item) for item in values["first"]]
         self._run_length, self._run_plan = values["run_length"], values["run_plan"]
         self._blind = values["blind"]
-        self._since_governor = values["since_governor"]
         self._reached = [(generation, training) for generation, training in values["reached"]]

@@ -9,15 +9,10 @@ from __future__ import annotations
 
 from eerl_controller.bayes.decision import next_step
 from eerl_controller.bayes.outcomes import Hope
-from eerl_controller.bayes.plan import Choice
 from eerl_controller.bayes.pool_calibration import PoolCalibration
 from eerl_controller.bayes.pool_table import PoolTable
-from eerl_controller.clocks import GOVERNOR, Pair
+from eerl_controller.clocks import GOVERNOR
 from eerl_controller.states import Reason, State
-
-#: Without a block that is wholly the governor's for so long, the next probe is one: it is what reward, policy age and
-#: the report's reference are compared with. Three updates of 200 cost as much as a re-measurement (Table 3's 500).
-REFERENCE_UPDATES = 200
 
 
 class BayesPools(PoolCalibration):
@@ -47,9 +42,6 @@ class BayesPools(PoolCalibration):
             probing=self._probing or not self.book.pair.is_lowered,
         )
         self._take(step)
-
-    def _probe(self, best: Choice, probe: Pair) -> None:
-        super()._probe(best, probe if self._since_governor < REFERENCE_UPDATES else GOVERNOR)
 
     def _fail_setting(self, word: str) -> None:
         """What training learns from has suffered: these clocks are left, and not chosen again."""

@@ -77,7 +77,7 @@ class Turns(Stateful):
     def _take(self, step: Step) -> None:
         """Do what was decided."""
         if step.turn is Turn.PROBE:
-            self._probe(step.choice, step.choice.probe)
+            self._probe(step.choice)
         elif step.turn is Turn.EXPLORE:
             self._explore(step.choice)
         elif step.turn is Turn.HOLD:
@@ -85,7 +85,8 @@ class Turns(Stateful):
         else:
             self._nothing_pays(Reason.NOTHING_PAYS)
 
-    def _probe(self, best: Choice, probe: Pair) -> None:
+    def _probe(self, best: Choice) -> None:
+        probe = GOVERNOR if self._alternation.reference_due else best.probe
         known = f"loss of {best.pair} known to {100 * best.loss_sd:.2f} points"
         note = f"{BLOCK_UPDATES} updates at {probe}: {known}"
         self._alternation.interrupt(self.book.pair)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eerl_controller.clocks import GOVERNOR, Pair
@@ -48,6 +48,8 @@ class Entry:
     before_valid: float | None
     #: Validation runs under generation's clock (contract 3.7): its seconds, and joules where known.
     validation: tuple[float, float | None]
+    #: Of several updates: what the mean of logs is more than the log of the mean, by count and part.
+    bends: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def claimed(self) -> float:
@@ -73,13 +75,14 @@ class Entry:
             list(self.pools_j) if self.pools_j else None,
             self.before_valid,
             list(self.validation),
+            dict(self.bends),
         ]
 
     @classmethod
     def from_list(cls, values: list[Any]) -> Entry:
         """What :meth:`to_list` wrote."""
         place, pair, evidence, mixed, blame, elapsed_s, energy_j, updates, own_s, own_j, *rest = values
-        phases, counts, arrivals, pools, before, validation = rest
+        phases, counts, arrivals, pools, before, validation, bends = rest
         return cls(
             place,
             Pair(*pair),
@@ -97,6 +100,7 @@ class Entry:
             (pools[0], pools[1]) if pools else None,
             before,
             (validation[0], validation[1]),
+            bends,
         )
 
 
@@ -201,12 +205,18 @@ def _blame(record: UpdateRecord, pair: Pair) -> float:
 
 
 def with_idle(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries, those of mixed plans with the idle clock of the plan that they trained under."""
+    """The entries, those of mixed plans with the idle clock of the plan that they trained under: the nearest one with
+    that training clock, as what is next to an entry may stand for updates before and after it.
+    """
+    whole: dict[int | None, list[Entry]] = {}
+    for entry in entries:
+        if not entry.mixed:
+            whole.setdefault(entry.pair.training_mhz, []).append(entry)
     found = list(entries)
     for i, entry in enumerate(entries):
         if entry.mixed:
-            near = [entries[j] for j in (i + 1, i - 1) if 0 <= j < len(entries) and not entries[j].mixed]
-            same = [item for item in near if item.pair.training_mhz == entry.pair.training_mhz]
-            idle = next((item.pair.idle_mhz for item in same), None)
+            same = reversed(whole.get(entry.pair.training_mhz, []))
+            nearest = min(same, key=lambda item: abs(item.place - entry.place), default=None)
+            idle = nearest.pair.idle_mhz if nearest else None
             found[i] = replace(entry, pair=entry.pair._replace(idle_mhz=idle))
     return found

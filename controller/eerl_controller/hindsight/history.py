@@ -1,139 +1,118 @@
-"""A run's entries in bounded memory: when there are too many, like updates in a row become one of their means."""
+"""A run's entries in bounded memory: when there are too many, like updates of a while become one of their means.
+
+No update is ever let go: one that is not there would count as having saved nothing, and the governor's own updates,
+which all others are compared with, may all be at the beginning. Like updates need not follow each other, as a search
+changes clocks all the time. What there is most of is told more coarsely first: a run is known no better than what it
+has least of, and that stays as it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from eerl_controller.hindsight.entries import Entry
+from eerl_controller.hindsight.merging import Kind, kind, merged
 
-#: Entries that are reckoned with one by one; a longer run is as well told by means of two, four, ... updates.
+#: Entries that are reckoned with while the run goes on.
 MOST_ENTRIES = 400
+#: Entries that are no evidence tell sums only: of those, so many times fewer will do.
+WITHOUT_EVIDENCE = 4
 
 
 class History:
-    """Entries in order; ``taken`` is how many were added. ``most_entries`` are kept, whatever the run's length."""
+    """Entries in the order of their places; ``taken`` is how many updates were added.
 
-    def __init__(self, most_entries: int = MOST_ENTRIES) -> None:
-        self._most = most_entries
+    There are more than ``most`` entries only where there are more kinds of updates than that.
+    """
+
+    def __init__(self, most: int = MOST_ENTRIES) -> None:
         self.entries: list[Entry] = []
         self.taken = 0
-        #: At most so many updates become one entry.
-        self.stride = 1
+        #: How often entries that were there already were put together.
+        self.thinned = 0
+        self._most = most
+        #: The place of the latest update.
+        self._place = 0.0
+        #: By kind: updates within a while of so many places become one entry; 1 where not told.
+        self._stride: dict[Kind, int] = {}
 
     def add(self, entry: Entry) -> None:
         """The next update."""
         self.taken += entry.updates
-        self._append(self.entries, entry)
-        if len(self.entries) > self._most:
-            self.stride *= 2
-            thinner: list[Entry] = []
-            for item in self.entries:
-                self._append(thinner, item)
-            # Settings that change all the time leave nothing to put together: the oldest are let go.
-            self.entries = thinner[-self._most :]
+        self._place = entry.place
+        _put(self.entries, entry, self._stride.get(kind(entry), 1) if self._stride else 1)
+        while len(self.entries) > self._most and self._thin():
+            self.thinned += 1
 
-    def _append(self, entries: list[Entry], entry: Entry) -> None:
-        if entries and entries[-1].updates + entry.updates <= self.stride and alike(entries[-1], entry):
-            entries[-1] = merged(entries[-1], entry)
-        else:
-            entries.append(entry)
+    def _thin(self) -> bool:
+        """Tell one kind more coarsely; false where every kind is one entry already."""
+        kinds = [kind(entry) for entry in self.entries]
+        evidence = {name: entry.evidence for name, entry in zip(kinds, self.entries, strict=True)}
+        weights = {
+            name: count * (1 if evidence[name] else WITHOUT_EVIDENCE)
+            for name, count in Counter(kinds).items()
+            if count > 1
+        }
+        if not weights:
+            return False
+        most = max(weights, key=lambda name: weights[name])
+        told = [entry for entry, name in zip(self.entries, kinds, strict=True) if name == most]
+        many = len(told)
+        while len(told) == many:
+            self._stride[most] = 2 * self._stride.get(most, 1)
+            before, told = told, []
+            for entry in before:
+                _put(told, entry, self._stride[most])
+        others = [entry for entry, name in zip(self.entries, kinds, strict=True) if name != most]
+        self.entries = sorted([*others, *told], key=lambda entry: entry.place)
+        return True
 
-    def first(self, updates: int) -> list[Entry]:
-        """The entries of the first so many updates, without one that may still grow."""
-        found, count = [], 0
-        for entry in self.entries:
-            count += entry.updates
-            if count > updates:
-                break
-            found.append(entry)
-        return found[:-1] if self.stride > 1 else found
+    @property
+    def settled(self) -> int:
+        """So many entries, the first ones, stay as they are until ``thinned`` changes."""
+        for i, entry in enumerate(self.entries if self._stride else ()):
+            stride = self._stride.get(kind(entry), 1)
+            if entry.place // stride >= self._place // stride:
+                return i
+        return len(self.entries)
+
+    def places(self, updates: Iterable[Entry]) -> list[int]:
+        """The entries that stand for all updates that were added, in their order."""
+        left: dict[Kind, list[int]] = {}
+        for i, entry in enumerate(self.entries):
+            left.setdefault(kind(entry), []).extend([i] * entry.updates)
+        of_kind = {name: iter(numbers) for name, numbers in left.items()}
+        return [next(of_kind[kind(update)]) for update in updates]
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
+        kinds = [kind(entry) for entry in self.entries]
         return {
             "entries": [entry.to_list() for entry in self.entries],
             "taken": self.taken,
-            "stride": self.stride,
+            "thinned": self.thinned,
+            "place": self._place,
+            "strides": [[kinds.index(name), stride] for name, stride in self._stride.items()],
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
         self.entries = [Entry.from_list(item) for item in values["entries"]]
-        self.taken, self.stride = values["taken"], values["stride"]
+        self.taken, self.thinned, self._place = values["taken"], values["thinned"], values["place"]
+        self._stride = {kind(self.entries[i]): stride for i, stride in values["strides"]}
 
 
-def alike(one: Entry, other: Entry) -> bool:
-    """Whether two entries in a row are of one kind, with everything known of both."""
-    kinds = [
-        (
-            item.pair,
-            item.evidence,
-            item.mixed,
-            item.blame,
-            item.energy_j is None,
-            item.own_j is None,
-            item.arrivals_s is None,
-            item.pools_j is None,
-            item.before_valid is None,
-            item.validation[0] > 0.0 and item.validation[1] is None,
-            set(item.phases),
-            set(item.counts),
-            {name for name, (_, joules) in item.phases.items() if joules is None},
-        )
-        for item in (one, other)
-    ]
-    return kinds[0] == kinds[1]
-
-
-def merged(one: Entry, other: Entry) -> Entry:
-    """Two like entries as one: means by update."""
-    share = one.updates / (one.updates + other.updates)
-
-    def mean(a: float, b: float) -> float:
-        return share * a + (1.0 - share) * b
-
-    def known(a: float | None, b: float | None) -> float | None:
-        return None if a is None or b is None else mean(a, b)
-
-    def pair(a: tuple[float, float] | None, b: tuple[float, float] | None) -> tuple[float, float] | None:
-        return None if a is None or b is None else (mean(a[0], b[0]), mean(a[1], b[1]))
-
-    return Entry(
-        place=mean(one.place, other.place),
-        pair=one.pair,
-        evidence=one.evidence,
-        mixed=one.mixed,
-        blame=one.blame,
-        elapsed_s=mean(one.elapsed_s, other.elapsed_s),
-        energy_j=known(one.energy_j, other.energy_j),
-        updates=one.updates + other.updates,
-        own_s=mean(one.own_s, other.own_s),
-        own_j=known(one.own_j, other.own_j),
-        phases={
-            name: (mean(seconds, other.phases[name][0]), known(joules, other.phases[name][1]))
-            for name, (seconds, joules) in one.phases.items()
-        },
-        counts={name: mean(value, other.counts[name]) for name, value in one.counts.items()},
-        arrivals_s=pair(one.arrivals_s, other.arrivals_s),
-        pools_j=pair(one.pools_j, other.pools_j),
-        before_valid=known(one.before_valid, other.before_valid),
-        validation=_visits(one, other, mean),
-    )
-
-
-def _visits(one: Entry, other: Entry, mean: Callable[[float, float], float]) -> tuple[float, float | None]:
-    """Validation by update, of which most have none: no seconds, and no joules that are unknown."""
-    seconds = mean(one.validation[0], other.validation[0])
-    joules = [entry.validation[1] if entry.validation[0] > 0.0 else 0.0 for entry in (one, other)]
-    known = seconds > 0.0 and joules[0] is not None and joules[1] is not None
-    return seconds, mean(joules[0] or 0.0, joules[1] or 0.0) if known else None
-
-
-def members(entries: Sequence[Entry]) -> list[range]:
-    """For each entry, the places (from 0) of the updates that it stands for."""
-    found, start = [], 0
-    for entry in entries:
-        found.append(range(start, start + entry.updates))
-        start += entry.updates
-    return found
+def _put(entries: list[Entry], entry: Entry, stride: int) -> None:
+    """Add an entry, to the like one of its while where there is one, in the order of places."""
+    now, at = entry.place // stride, len(entries)
+    while stride > 1 and at and entries[at - 1].place // stride >= now:
+        at -= 1
+        like = entries[at]
+        if like.pair == entry.pair and kind(like) == kind(entry):
+            entry = merged(entries.pop(at), entry)
+            break
+    while at < len(entries) and entries[at].place <= entry.place:
+        at += 1
+    entries.insert(at, entry)

@@ -82,9 +82,10 @@ class Reckoning:
         at = {int(group): float(effect) for group, effect in zip(rows.group, series.effect, strict=True)}
         self._known[slot.name] = {key: at[number] for number, key in enumerate(keys)}
         if slot.is_time:
-            known = series.residual[np.isfinite(series.residual)]
-            spread = 1.4826 * float(np.median(np.abs(known - np.median(known))))
-            self._claims.cut(name, np.exp(series.fitted + max(STRAGGLER_SD * spread, STRAGGLER_FLOOR)))
+            of_one = np.sqrt(rows.updates)
+            known = (series.residual * of_one)[np.isfinite(series.residual)]
+            spread = 1.4826 * float(np.median(np.abs(known - np.median(known)))) / of_one
+            self._claims.cut(name, np.exp(series.fitted + np.maximum(STRAGGLER_SD * spread, STRAGGLER_FLOOR)))
         else:
             self._claims.cut_joules(name, np.exp(series.fitted))
 

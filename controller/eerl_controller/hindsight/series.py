@@ -56,7 +56,8 @@ class Rows:
     """The updates of a run in order. ``log`` is NaN where an update is no evidence; it is still predicted.
 
     ``work`` holds the logs of token counts, centred, by update and feature, ``expected`` the elasticity expected of
-    each; ``group`` the setting, -1 being the governor; ``at`` the update's place in the run.
+    each; ``group`` the setting, -1 being the governor; ``at`` the update's place in the run; ``updates`` of how many
+    updates a row is the mean.
     """
 
     log: Array
@@ -64,9 +65,17 @@ class Rows:
     expected: tuple[float, ...]
     group: NDArray[np.int64]
     at: Array
+    updates: Array
 
 
 Supposition = tuple[tuple[float, float], float, float]
+
+
+def mean_variance(correlation: float, updates: Array) -> Array:
+    """Variance of the mean of so many successive values of AR(1) noise of variance 1."""
+    spare = 1.0 - correlation
+    ends = 2.0 * correlation * (1.0 - correlation**updates) / (updates * spare**2)
+    return np.asarray(((1.0 + correlation) / spare - ends) / updates)
 
 
 class _Supposed:
@@ -76,8 +85,9 @@ class _Supposed:
         (correlation, white_share), level_walk, effect_walk = supposed
         n = len(rows.at)
         lowered = (rows.group >= 0).astype(float)
-        self.loads = np.stack([np.ones(n), np.full(n, math.sqrt(1.0 - white_share)), lowered], axis=1)
-        white = white_share / weight
+        lasting_sd = np.sqrt((1.0 - white_share) * mean_variance(correlation, rows.updates))
+        self.loads = np.stack([np.ones(n), lasting_sd, lowered], axis=1)
+        white = white_share / (weight * rows.updates)
         weights = np.where(seen, 1.0 / white, 0.0)
         steps = np.maximum(np.diff(rows.at), 1.0)
         band = np.zeros((STATES + 1, STATES * n))
@@ -206,13 +216,14 @@ class Series:
     def _first_scale(self) -> float:
         """Robust noise from successive updates of the same setting at equal work, roughly."""
         y, group = self._y[self._seen], self._rows.group[self._seen]
+        variance = 1.0 / self._rows.updates[self._seen]
         same = group[1:] == group[:-1]
-        steps = np.diff(y)[same]
-        return float(1.4826 * np.median(np.abs(steps)) / math.sqrt(2.0)) if len(steps) else 0.01
+        steps = (np.diff(y) / np.sqrt(variance[1:] + variance[:-1]))[same]
+        return float(1.4826 * np.median(np.abs(steps))) if len(steps) else 0.01
 
     def _weigh(self, solution: Solution) -> None:
         """Weigh updates down that are further off than the noise of the others (Student's t)."""
-        off = np.where(self._seen, self._rows.log - solution.fitted, 0.0)
+        off = np.where(self._seen, self._rows.log - solution.fitted, 0.0) * np.sqrt(self._rows.updates)
         spread = (
             float(1.4826 * np.median(np.abs(off[self._seen])))
             if self._robust

@@ -26,6 +26,9 @@ TIME_ELASTICITY = 0.8
 #: The valid tokens of the update before: in-flight, what was generated while those were trained on is not waited for.
 BEFORE = "before"
 
+#: Parts of an update whose seconds bend (:attr:`Entry.bends`), and the whole of it.
+PARTS, WHOLE = ("generation", "training"), "update"
+
 Key = tuple[int | None, ...]
 
 
@@ -44,6 +47,13 @@ class Slot:
         """Whether it holds seconds; else watts."""
         return self.name.endswith(" s")
 
+    @property
+    def bend(self) -> str | None:
+        """Whose bend its logs have; None for watts, which work hardly moves, and where means are wanted."""
+        if not self.is_time or self.skewed:
+            return None
+        return next((name for name in PARTS if self.name.startswith(name)), WHOLE)
+
     def key(self, entry: Entry) -> Key:
         """The setting of this entry, as far as the slot answers to it."""
         return tuple(entry.pair[axis] for axis in self.clocks)
@@ -58,6 +68,8 @@ def rows_of(entries: Sequence[Entry], slot: Slot, values: Sequence[float | None]
     log = np.array(
         [math.log(value) if ok and value else math.nan for value, ok in zip(values, usable, strict=True)]
     )
+    if slot.bend:
+        log += np.array([entry.bends.get(slot.bend, 0.0) for entry in entries])
     known: dict[Key, int] = {}
     group = np.full(len(entries), -1)
     for i, entry in enumerate(entries):
@@ -66,7 +78,8 @@ def rows_of(entries: Sequence[Entry], slot: Slot, values: Sequence[float | None]
             group[i] = known.setdefault(key, len(known))
     work, expected = _work(entries, slot, usable)
     at = np.array([entry.place for entry in entries])
-    return Rows(log, work, expected, group, at), list(known)
+    updates = np.array([float(entry.updates) for entry in entries])
+    return Rows(log, work, expected, group, at, updates), list(known)
 
 
 def _work(entries: Sequence[Entry], slot: Slot, usable: Sequence[bool]) -> tuple[Array, tuple[float, ...]]:
@@ -84,7 +97,13 @@ def _work(entries: Sequence[Entry], slot: Slot, usable: Sequence[bool]) -> tuple
             continue
         middle = sum(known) / len(known)
         names.append(name)
-        columns.append([0.0 if value is None else math.log1p(value) - middle for value in counts])
+        bends = [entry.bends.get(name, 0.0) if slot.bend else 0.0 for entry in entries]
+        columns.append(
+            [
+                0.0 if value is None else math.log1p(value) + bend - middle
+                for value, bend in zip(counts, bends, strict=True)
+            ]
+        )
     own = max(sum(name != BEFORE for name in names), 1)
     total = TIME_ELASTICITY if slot.is_time else 0.0
     expected = tuple(0.0 if name == BEFORE else total / own for name in names)
