@@ -81,7 +81,9 @@ def test_labels_tell_what_no_trainer_did_and_win_over_it(tmp_path: Path) -> None
     assert found["differing_axes"] == ["reward", "seed"]
 
 
-@pytest.mark.parametrize("label", ["reward", "=x", "reward=", "c:reward=model"])
+@pytest.mark.parametrize(
+    "label", ["reward", "=x", "reward=", "c:reward=model", "mode=foo", "1:hardware=real"]
+)
 def test_a_label_that_cannot_be_one_is_refused(tmp_path: Path, label: str) -> None:
     """It is named, with what would be right."""
     with pytest.raises(OptionError, match="--label"):
