@@ -14,7 +14,7 @@ from eerl_launch.evidence.normalized import normalized
 from eerl_launch.evidence.paired import Stretch, compare_pairs, stretches
 from eerl_launch.evidence.pooled import FIRST_POSITION, PooledModel, fit_pooled
 from eerl_launch.evidence.predictor import evaluate_predictor
-from eerl_launch.evidence.runs import EvidenceError, RunData, load_run, same_folder
+from eerl_launch.evidence.runs import EvidenceError, RunData, load_run, one_line, same_folder
 from eerl_launch.report.heap import collections_paused
 
 SCHEMA = "eerl.compare"
@@ -79,7 +79,7 @@ def _tell_apart(runs: Sequence[RunData]) -> None:
     names = [data.name for data in runs]
     for data in runs:
         if names.count(data.name) > 1:
-            data.name = str(data.folder)
+            data.name = one_line(str(data.folder))
 
 
 def _head(data: RunData) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import selectors
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from eerl_launch import agents_start
@@ -117,7 +118,11 @@ def _send_on(folder: Path, wanted: ReportOptions, made: Report) -> None:
         from eerl_launch.outlets.parcel import pack
 
         for sent in deliver(wanted.to, pack(made, folder, wanted.openmetrics_folder), JOB_PATIENCE_S):
-            again = "" if sent.delivered else f"; once mended: eerl report {folder} --to {sent.name}"
+            again = (
+                "" if sent.delivered else f"; once mended: eerl report {quote(str(folder))} --to {sent.name}"
+            )
+            if again and sent.name == "openmetrics" and wanted.openmetrics_folder:
+                again += f" --openmetrics-folder {quote(wanted.openmetrics_folder)}"
             say(f"{sent.name}: {sent.text}{again}")
     except Exception as error:
         say(f"the report was not sent on ({error!r}): eerl report {folder} --to {' --to '.join(wanted.to)}")

@@ -183,6 +183,8 @@ def read_events(folder: Path) -> Iterator[Event]:
                 raise LedgerError(f"{path}:{number}: not JSON ({error})") from error
             if not isinstance(event, dict) or "ev" not in event:
                 raise LedgerError(f"{path}:{number}: not a ledger event: {line[:60]!r}")
+            if number > 1 and event["ev"] == "start":
+                raise LedgerError(f"{path}:{number}: another run begins here; a ledger is of one run")
             version = event.get("schema_version", SCHEMA_VERSION) if number == 1 else SCHEMA_VERSION
             if not isinstance(version, int):
                 raise LedgerError(f"{path}: schema_version is no number: {version!r}")

@@ -26,6 +26,8 @@ _MAX_NAME = 200
 _MAX_COUNT = 2**53
 #: Larger floats are nothing that was measured, and sums of them would leave what a double can hold.
 _MAX_FLOAT = 1e300
+#: A larger count or reward would cost its update, as no record takes it (``eerl_controller.records.LARGEST``).
+_MOST = 1e15
 
 
 class MarkerError(ValueError):
@@ -78,7 +80,7 @@ def _number(name: str, value: Any) -> float | None:
     """A number that can be true, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    if name not in ("reward", "value") and not 0 <= value <= _MAX_COUNT:
+    if name != "value" and (abs(value) > _MOST or (value < 0 and name != "reward")):
         return None
     return float(value)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from eerl_launch import own_modules  # noqa: F401 - before anything that a PYTHONPATH could replace
 
 # isort: split
+import errno
 import json
 import os
 import sys
@@ -31,6 +32,14 @@ class _Group(click.Group):
         except EerlError as error:
             click.echo(f"eerl: {error}", err=True)
             sys.exit(error.exit_code)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:  # a pipe that nobody reads any more is click's affair
+                raise
+            click.echo(
+                f"eerl: {error.filename or 'standard output'}: {error.strerror}; what was asked is not there",
+                err=True,
+            )
+            sys.exit(1)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

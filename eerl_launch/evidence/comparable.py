@@ -54,7 +54,7 @@ def check_comparable(runs: Sequence[RunData], least_updates: int = LEAST_UPDATES
     faults = [
         f"{one.folder} and {other.folder}: {reason}"
         for one, other in combinations(runs, 2)
-        if same_folder(one.folder, other.folder)
+        if _same_run(one, other)
         for reason in ["the same run, given twice"]
     ]
     first = runs[0]
@@ -69,6 +69,12 @@ def check_comparable(runs: Sequence[RunData], least_updates: int = LEAST_UPDATES
     if faults:
         raise EvidenceError("these runs cannot be compared:\n" + "\n".join(f"  {fault}" for fault in faults))
     return configuration(first)
+
+
+def _same_run(one: RunData, other: RunData) -> bool:
+    """Also a copy of its folder: two of one run would agree to a degree that no two runs do."""
+    left, right = (data.run.start.get("run_id") for data in (one, other))
+    return same_folder(one.folder, other.folder) or (left is not None and left == right)
 
 
 def differences(one: RunData, other: RunData) -> list[str]:

@@ -98,7 +98,18 @@ def load_run(folder: Path) -> RunData:
         rows.append(_row(row, reason))
     problems += [f"{count} updates left out: {reason}" for reason, count in left_out.most_common()]
     frame = pd.DataFrame(rows, index=pd.RangeIndex(1, len(rows) + 1, name="position"))
-    return RunData(where, run, frame, where.name or str(where), problems)
+    return RunData(where, run, frame, run_name(where), problems)
+
+
+def run_name(folder: Path) -> str:
+    """What a run is called in tables: the name of its folder, or of the folder that its ledger is in."""
+    where = folder.resolve()
+    return one_line((where.parent if where.is_file() else where).name) or str(folder)
+
+
+def one_line(name: str) -> str:
+    """A name that would break the lines of a table, without the breaks."""
+    return " ".join(name.split())
 
 
 def still_going(folder: Path) -> bool:
@@ -202,4 +213,4 @@ def same_folder(one: Path, other: Path) -> bool:
         return False
 
 
-__all__ = ["EvidenceError", "RunData", "load_run", "read_record", "same_folder"]
+__all__ = ["EvidenceError", "RunData", "load_run", "one_line", "read_record", "run_name", "same_folder"]

@@ -27,7 +27,7 @@ def deliver(parcel: Parcel) -> str:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # the collector takes *.prom only
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with open(os.open(temporary, flags, 0o644), "w", encoding="utf-8") as handle:  # noqa: PTH123
+        with open(os.open(temporary, flags, 0o644), "w", encoding="utf-8", errors="replace") as handle:  # noqa: PTH123
             handle.write(render(document))
         temporary.replace(path)
     except OSError as error:

@@ -88,6 +88,9 @@ def _named(document: Document) -> Iterator[tuple[str, float | None]]:
     for row in document["phases"]:
         if row["phase"] != "total":
             phase = re.sub(r"[^A-Za-z0-9_./ -]", "_", row["phase"])  # other letters are no tracker's
+            phase = re.sub(
+                r"(?<![^/])\.+(?![^/])", "_", phase
+            )  # nor are names that would lead out of their folder
             for name in ("elapsed_s", "energy_j", "mean_power_w"):
                 yield f"phase/{phase}/{name}", row[name]
 

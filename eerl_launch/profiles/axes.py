@@ -1,7 +1,7 @@
 """What a run is, axis by axis (model, algorithm, reward, task, scaling and what else may differ), and by whose word.
 
-A label of the command line wins over what the trainer said in its ``run`` marker, that over what the ledger shows.
-Nothing is guessed: an axis that nobody tells is unknown, and runs may differ in it.
+A label of the command line wins over what the trainer said in its ``run`` marker; neither speaks of what the ledger
+shows. Nothing is guessed: an axis that nobody tells is unknown, and runs may differ in it.
 """
 
 from __future__ import annotations
@@ -70,6 +70,10 @@ def parse_labels(labels: Sequence[str], names: Sequence[str]) -> list[dict[str, 
         ]
         if not places:
             raise OptionError(f"--label {label}: no run is called {run!r}; runs are {', '.join(names)}")
+        if axis.strip() in _LEDGER:
+            raise OptionError(
+                f"--label {label}: {axis.strip()} is measured, not told; labels are for other axes"
+            )
         for place in places:
             found[place][axis.strip()] = value.strip()
     return found

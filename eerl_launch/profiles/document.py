@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eerl_launch.errors import LedgerError, OptionError
-from eerl_launch.evidence.runs import same_folder
+from eerl_launch.evidence.runs import one_line, run_name, same_folder
 from eerl_launch.profiles.axes import Told, describe, parse_labels
 from eerl_launch.profiles.comparison import compare_profiles
 from eerl_launch.profiles.gather import Gathered, gather
@@ -54,9 +54,10 @@ def profile(
             first = first or error
     if first is not None and not runs:
         raise LedgerError("\n".join(row["reason"] for row in unreadable)) from first
-    names = [folder.resolve().name or str(folder) for folder in folders]
+    names = [run_name(folder) for folder in folders]
     names = [
-        name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders, strict=True)
+        name if names.count(name) == 1 else one_line(str(folder))
+        for name, folder in zip(names, folders, strict=True)
     ]
     by_place = parse_labels(labels, names)
     described = []

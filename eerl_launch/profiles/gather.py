@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eerl_launch.errors import LedgerError
-from eerl_launch.evidence.runs import ODD_TIMES, still_going, times_add_up
+from eerl_launch.evidence.runs import ODD_TIMES, run_name, still_going, times_add_up
 from eerl_launch.ledger import FILE_NAME
 from eerl_launch.profiles.details import Details, GenerationRun
 from eerl_launch.profiles.spread import UNKNOWN, Values, as_array
@@ -137,9 +137,7 @@ def gather(folder: Path, clocks: str = "all", skip: int = 0) -> Gathered:
         found = _phases_of_records(updates)
         problems.append("the ledger has no phase lines: phases are those of the records, without subphases")
     generations = details.placed(run.phases, places)
-    return Gathered(
-        where.resolve().name or str(where), where, run, updates, found, generations, details, clocks, problems
-    )
+    return Gathered(run_name(where), where, run, updates, found, generations, details, clocks, problems)
 
 
 def _state_of_ledger(run: Run, where: Path) -> list[str]:

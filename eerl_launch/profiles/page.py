@@ -12,6 +12,7 @@ from eerl_launch.profiles.document import Profiles
 from eerl_launch.profiles.side_by_side import comparison_tables, reward_table
 from eerl_launch.profiles.tables import lengths_table, signature_table, waiting_tables
 from eerl_launch.report.html import TEMPLATES as REPORT_TEMPLATES
+from eerl_launch.report.shown import plain
 
 TEMPLATES = Path(__file__).parent / "templates"
 #: GPUs of a run shown on the page; JSON and CSV have them all.
@@ -24,6 +25,7 @@ def render_page(found: Profiles) -> str:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
+        finalize=plain,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

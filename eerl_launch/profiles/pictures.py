@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 from eerl_launch.profiles.gather import Gathered
@@ -13,6 +12,7 @@ from eerl_launch.profiles.spread import Values
 from eerl_launch.report import units
 from eerl_launch.report.charts import LETTER_PX, Chart, Point, tick_text, ticks, usual_range
 from eerl_launch.report.phase_power import COLOURED
+from eerl_launch.report.shown import escaped
 from eerl_launch.report.totals import ASYNCHRONOUS
 
 #: More GPUs than this are drawn by node.
@@ -57,7 +57,7 @@ def signatures(runs: Sequence[Mapping[str, Any]]) -> list[str]:
             height=200.0,
         )
         name = f"{run['run']}, {units.count(run['updates'], 'update')}"
-        chart.below.append(f'<text class="lane" x="{chart.left:g}" y="14">{escape(name)}</text>')
+        chart.below.append(f'<text class="lane" x="{chart.left:g}" y="14">{escaped(name)}</text>')
         begin_s = 0.0
         for row in lane:
             end_s = begin_s + (row["mean_elapsed_s_of_all_updates"] or 0.0)
@@ -92,12 +92,12 @@ def stacks(runs: Sequence[Mapping[str, Any]], key: str, title: str) -> str | Non
     ]
     parts.append(
         f'<text class="title" x="{(left + width - right) / 2:.1f}" y="{height - 4:.1f}" '
-        f'text-anchor="middle">{escape(title)}</text>'
+        f'text-anchor="middle">{escaped(title)}</text>'
     )
     for place, (run, lane, total) in enumerate(zip(runs, lanes, totals, strict=True)):
         top = 12.0 + _ROW_PX * place
         middle = top + _BAR_PX / 2 + 4
-        parts.append(f'<text x="8" y="{middle:.1f}">{escape(run["run"])}</text>')
+        parts.append(f'<text x="8" y="{middle:.1f}">{escaped(run["run"])}</text>')
         begin = left
         for phase, value in lane:
             parts.append(_segment(begin, top, value * scale, phase, f"{phase}: {units.significant(value)}"))
@@ -106,7 +106,7 @@ def stacks(runs: Sequence[Mapping[str, Any]], key: str, title: str) -> str | Non
             parts.append(f'<text x="{begin + 6:.1f}" y="{middle:.1f}">{units.significant(total)}</text>')
     return (
         f'<svg class="chart" viewBox="0 0 {width:g} {height:g}" role="img" '
-        f'aria-label="{escape(title)}">{"".join(parts)}</svg>'
+        f'aria-label="{escaped(title)}">{"".join(parts)}</svg>'
     )
 
 
@@ -114,13 +114,13 @@ def _segment(begin: float, top: float, width: float, phase: str, words: str) -> 
     shown = phase if width > LETTER_PX * len(phase) + 8 else ""
     text = (
         f'<text class="on-bar" x="{begin + width / 2:.1f}" y="{top + _BAR_PX / 2 + 4:.1f}" '
-        f'text-anchor="middle">{escape(shown)}</text>'
+        f'text-anchor="middle">{escaped(shown)}</text>'
         if shown
         else ""
     )
     return (
         f'<rect class="bar {phase_css(phase)}" x="{begin:.1f}" y="{top:.1f}" width="{max(width - 1, 0.5):.1f}" '
-        f'height="{_BAR_PX}"><title>{escape(words)}</title></rect>{text}'
+        f'height="{_BAR_PX}"><title>{escaped(words)}</title></rect>{text}'
     )
 
 

@@ -10,7 +10,7 @@ from eerl_launch.compare_text import aligned
 from eerl_launch.profiles.side_by_side import comparison_tables, reward_table
 from eerl_launch.profiles.tables import Table, lengths_table, signature_table, waiting_tables
 from eerl_launch.report import units
-from eerl_launch.report.text import printable
+from eerl_launch.report.shown import printable
 
 WIDTH = 118
 #: GPUs shown in the terminal; JSON and CSV have them all.

@@ -35,6 +35,8 @@ COMMANDS = (
 )
 #: Seconds until a browser that does not answer is given up.
 PATIENCE_S = 60.0
+#: Seconds in which it ends by itself once nobody speaks to it.
+_FAREWELL_S = 5.0
 
 _SWITCHES = (
     "--headless",
@@ -94,6 +96,7 @@ class Browser:
         self._heard = heard
         self._number = 0
         self._unread = b""
+        self._lost: str | None = None
         self._session: str | None = None
         command = find_browser()
         self._folder = tempfile.TemporaryDirectory(prefix="eerl-browser-", ignore_cleanup_errors=True)
@@ -129,20 +132,30 @@ class Browser:
         )
 
     def __enter__(self) -> Browser:
+        try:
+            self._attach()
+        except BaseException:
+            self._end()  # __exit__ is not for those who never came in
+            raise
+        return self
+
+    def _attach(self) -> None:
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.ask(f"{domain}.enable")
         self.ask("Page.setLifecycleEventsEnabled", enabled=True)
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         with suppress(OSError):
             os.close(self._write)  # Chromium ends when nobody speaks to it any more
         try:
-            self._process.wait(5.0)
+            self._process.wait(_FAREWELL_S)
         except subprocess.TimeoutExpired:
             pass
         with suppress(ProcessLookupError):
@@ -205,17 +218,40 @@ class Browser:
 
     def _next(self, deadline: float) -> Message:
         """The next message; events go to ``heard`` as well."""
-        while b"\0" not in self._unread:
-            if not self._answers.select(max(0.0, deadline - time.monotonic())):
-                raise BrowserError(f"the browser has not answered for {PATIENCE_S:.0f} s")
-            read = os.read(self._read, 1 << 20)
-            if not read:
-                raise BrowserError(
-                    "the browser ended unexpectedly; as an ordinary user it may lack its sandbox"
-                )
-            self._unread += read
-        line, _, self._unread = self._unread.partition(b"\0")
-        message: Message = json.loads(line)
+        if self._lost is not None:
+            raise BrowserError(self._lost)  # nor are the next pages waited for
+        try:
+            message = self._read_message(deadline)
+        except BrowserError as error:
+            self._lost = str(error)
+            raise
         if self._heard is not None and "method" in message:
             self._heard(message["method"], message.get("params", {}))
         return message
+
+    def _read_message(self, deadline: float) -> Message:
+        while (left_s := deadline - time.monotonic()) > 0:
+            line, end, rest = self._unread.partition(b"\0")
+            if end:
+                self._unread = rest
+                return _message(line)
+            if self._answers.select(left_s):
+                read = os.read(self._read, 1 << 20)
+                if not read:
+                    raise BrowserError(
+                        "the browser ended unexpectedly; as an ordinary user it may lack its sandbox"
+                    )
+                self._unread += read
+        raise BrowserError(f"the browser has not answered for {PATIENCE_S:.0f} s")
+
+
+def _message(line: bytes) -> Message:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise BrowserError(
+            "what was started does not speak as Chromium does; set EERL_BROWSER to one that does"
+        )
+    return found

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
 
 from eerl_launch.report.scales import tick_text as tick_text
 from eerl_launch.report.scales import ticks as ticks
 from eerl_launch.report.scales import usual_range as usual_range
+from eerl_launch.report.shown import escaped
 
 #: Rough width of a digit or letter at the page's 11 px figure font.
 LETTER_PX = 6.2
@@ -66,7 +66,7 @@ class Chart:
     def band(self, begin: float, end: float, css: str, name: str, count: str) -> None:
         """A shaded stretch of the x axis with a strip at the top that carries its name if it fits."""
         left, right = self.x(begin), self.x(end)
-        title = f"<title>{escape(name)}: {escape(count)}</title>"
+        title = f"<title>{escaped(name)}: {escaped(count)}</title>"
         self.below.append(
             f'<rect class="band {css}" x="{left:.1f}" y="{self.top:.1f}" width="{right - left:.1f}" '
             f'height="{self.height - self.top - self.bottom:.1f}">{title}</rect>'
@@ -76,7 +76,7 @@ class Chart:
         shown = next((text for text in (name, f"{name[:4]}.") if right - left > LETTER_PX * len(text)), "")
         self.names.append(
             f'<text class="strip-name" x="{(left + right) / 2:.1f}" y="{self.top - 4:.1f}" text-anchor="middle" '
-            f'data-span="{begin:.10g} {end:.10g}" data-name="{escape(name)}">{escape(shown)}</text>'
+            f'data-span="{begin:.10g} {end:.10g}" data-name="{escaped(name)}">{escaped(shown)}</text>'
         )
 
     def line(self, points: Sequence[Point], css: str, name: str = "", *, step: bool = False) -> None:
@@ -118,13 +118,13 @@ class Chart:
         left, right, height = self.x(begin), self.x(end), self.y(value)
         self.parts.append(
             f'<rect class="bar {css}" x="{left:.1f}" y="{height:.1f}" width="{max(right - left - 1, 0.8):.1f}" '
-            f'height="{self.height - self.bottom - height:.1f}"><title>{escape(title)}</title></rect>'
+            f'height="{self.height - self.bottom - height:.1f}"><title>{escaped(title)}</title></rect>'
         )
         fitting = [text for text in texts if right - left > LETTER_PX * len(text) + 2]
         for place, text in enumerate(reversed(fitting)):
             self.parts.append(
                 f'<text class="bar-text" x="{(left + right) / 2:.1f}" y="{height - 5 - 13 * place:.1f}" '
-                f'text-anchor="middle">{escape(text)}</text>'
+                f'text-anchor="middle">{escaped(text)}</text>'
             )
 
     def hints(self, texts: Sequence[tuple[float, str]]) -> None:
@@ -133,7 +133,7 @@ class Chart:
             left, right = self.x(place - self.unit / 2), self.x(place + self.unit / 2)
             self.parts.append(
                 f'<rect class="hint" x="{left:.1f}" y="{self.top:.1f}" width="{right - left:.1f}" '
-                f'height="{self.height - self.top - self.bottom:.1f}"><title>{escape(text)}</title></rect>'
+                f'height="{self.height - self.top - self.bottom:.1f}"><title>{escaped(text)}</title></rect>'
             )
 
     def _axes(self) -> list[str]:
@@ -168,9 +168,9 @@ class Chart:
         return [
             f'<path class="axis" d="M{self.left:.1f} {bottom:.1f}H{right:.1f}"/>'
             f'<text class="title" x="{(self.left + right) / 2:.1f}" y="{self.height - 6:.1f}" '
-            f'text-anchor="middle">{escape(self.x_title)}</text>'
+            f'text-anchor="middle">{escaped(self.x_title)}</text>'
             f'<text class="title" transform="translate(13 {middle:.1f}) rotate(-90)" '
-            f'text-anchor="middle">{escape(self.y_title)}</text>'
+            f'text-anchor="middle">{escaped(self.y_title)}</text>'
         ]
 
     def _legend(self) -> list[str]:
@@ -178,7 +178,7 @@ class Chart:
         for kind, css, name in self.legend:
             mark = f"M{place + 9:.1f} 7h0" if kind == "dots" else f"M{place:.1f} 7h18"
             found.append(
-                f'<path class="{kind} {css}" d="{mark}"/><text x="{place + 24:.1f}" y="11">{escape(name)}</text>'
+                f'<path class="{kind} {css}" d="{mark}"/><text x="{place + 24:.1f}" y="11">{escaped(name)}</text>'
             )
             place += 24 + LETTER_PX * len(name) + 18
         return found
@@ -204,7 +204,7 @@ class Chart:
             data = f' data-chart="{self.key}" data-area="{area}"'
         return (
             f'<svg class="chart" viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
-            f'aria-label="{escape(self.label)}"{data}>'
+            f'aria-label="{escaped(self.label)}"{data}>'
         )
 
     def clipped(self, css: str, pieces: Sequence[str]) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from base64 import b64encode
 from bisect import bisect_left
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 from eerl_launch.report import units
 from eerl_launch.report.charts import Chart
 from eerl_launch.report.palettes import SHADES, UNKNOWN_SHADE, Palette
 from eerl_launch.report.png import palette_png
+from eerl_launch.report.shown import escaped
 
 #: Height of a GPU's row, and of all rows together, in the chart's pixels.
 ROW_PX, ROWS_PX = 13.0, 400.0
@@ -64,7 +64,7 @@ def draw(
         "".join(_node_names(found, chart, rows_px)),
         f'<g class="axes">{"".join(chart.x_ticks(chart.height - chart.bottom))}</g>',
         *chart.titles(),
-        f'<text x="{chart.left:g}" y="12">{escape(name[1])}</text>',
+        f'<text x="{chart.left:g}" y="12">{escaped(name[1])}</text>',
         *_scale(palette, words, chart.width - chart.right),
     ]
     return f"{chart.opening()}{''.join(pieces)}</svg>"
@@ -110,7 +110,7 @@ def _node_names(found: GpuGrid, chart: Chart, rows_px: float) -> list[str]:
         name = names[begin]
         shown = name if len(name) <= NAME_LETTERS else f"…{name[1 - NAME_LETTERS :]}"
         written.append(
-            f'<text x="{chart.left - 5:g}" y="{middle + 4:.1f}" text-anchor="end">{escape(shown)}</text>'
+            f'<text x="{chart.left - 5:g}" y="{middle + 4:.1f}" text-anchor="end">{escaped(shown)}</text>'
         )
         free_px = middle + NAME_PX
     return written
@@ -121,7 +121,7 @@ def _scale(palette: Palette, words: tuple[str, str], right: float) -> list[str]:
     width = 130.0
     left = right - width - 62.0
     return [
-        f'<text x="{left - 5:g}" y="12" text-anchor="end">{escape(words[0])}</text>',
+        f'<text x="{left - 5:g}" y="12" text-anchor="end">{escaped(words[0])}</text>',
         _image(png, "scale", left, 2.0, width, 12.0),
-        f'<text x="{left + width + 5:g}" y="12">{escape(words[1])}</text>',
+        f'<text x="{left + width + 5:g}" y="12">{escaped(words[1])}</text>',
     ]

@@ -19,6 +19,7 @@ from eerl_launch.report.figure import Figure
 from eerl_launch.report.gpu_map import gpu_map
 from eerl_launch.report.page_data import page_data
 from eerl_launch.report.phase_power import power
+from eerl_launch.report.shown import plain
 
 TEMPLATES = Path(__file__).parent / "templates"
 _SCRIPTS = ("zoom.js", "reading.js")
@@ -63,6 +64,7 @@ def _render(template: str, report: Report, **values: Any) -> str:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
+        finalize=plain,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

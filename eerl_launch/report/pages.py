@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from eerl_launch.errors import EerlError
 from eerl_launch.report.document import Report
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Pages:
         self._texts: dict[str, str] = {}
         self._open = ExitStack()
         self._browser: Browser | None = None
+        self._no_browser: EerlError | None = None
 
     def __enter__(self) -> Pages:
         return self
@@ -69,13 +71,23 @@ class Pages:
         return with_text(browser.png(), *_PNG_MARK)
 
     def _shown(self, name: str) -> Browser:
-        if self._browser is None:
-            from eerl_launch.report.browser import Browser
-
-            self._folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="eerl-page-"))
-            self._browser = self._open.enter_context(Browser())
+        browser = self._started()
         path = Path(self._folder) / f"{name}.html"
         path.write_text(self.html(name), encoding="utf-8", errors="replace")
         width_px, scale = _ROOM[name]
-        self._browser.open(path, width_px, 900, scale=scale)
+        browser.open(path, width_px, 900, scale=scale)
+        return browser
+
+    def _started(self) -> Browser:
+        if self._no_browser is not None:
+            raise self._no_browser  # one that did not start is not started again for the next page
+        if self._browser is None:
+            from eerl_launch.report.browser import Browser, BrowserError
+
+            self._folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="eerl-page-"))
+            try:
+                self._browser = self._open.enter_context(Browser())
+            except BrowserError as error:
+                self._no_browser = error
+                raise
         return self._browser

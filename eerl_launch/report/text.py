@@ -8,6 +8,7 @@ from typing import Any
 
 from eerl_launch.report import units, words
 from eerl_launch.report.document import Document
+from eerl_launch.report.shown import printable
 
 WIDTH = 80
 
@@ -43,11 +44,6 @@ def render_text(document: Document) -> str:
         _section("Events", _events(document)),
     ]
     return printable("\n".join(part for part in parts if part)) + "\n"
-
-
-def printable(text: str) -> str:
-    """The text without what a terminal would obey."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
 
 
 def render_summary(document: Document) -> str:
@@ -160,7 +156,7 @@ def _phases(document: Document) -> list[str]:
     ]
     lines = _table(rows)
     if lines:
-        lines += ["", *_wrapped(words.PHASES_NOTE)]
+        lines += ["", *_wrapped(words.phases_note(document["run"]["mode"]))]
         lines += [line for remark in words.phase_remarks(document) for line in _wrapped(remark, "- ")]
     return lines
 

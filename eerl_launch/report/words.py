@@ -7,6 +7,7 @@ from typing import Any
 from eerl_launch.report import units
 from eerl_launch.report.document import Document
 from eerl_launch.report.rows import UpdateRow
+from eerl_launch.report.totals import ASYNCHRONOUS
 
 #: Nodes named in a sentence; of more it says how many.
 NAMED_NODES = 20
@@ -140,11 +141,15 @@ def phase_name(row: dict[str, Any]) -> str:
     return name if row["exclusive"] or name == "total" else f"  {name} (nested)"
 
 
-PHASES_NOTE = (
-    "W is the mean over the whole allocation. Subphases are part of their phase; phases and unattributed make up "
-    "the total. The requested clock is the mean lock while one was held, with its share of the time in brackets; "
-    "capped is the share of time under a power cap, which is normal on some GPUs. – is not known."
-)
+def phases_note(mode: str | None) -> str:
+    """What the phase table means; where pools work at the same time, a phase has its own pool's GPUs."""
+    whose = "a phase's own pool" if mode in ASYNCHRONOUS else "the whole allocation"
+    return (
+        f"W is the mean over {whose} while the phase ran. Subphases are part of their phase; energies of phases and "
+        "unattributed make up the total. The requested clock is the mean lock while one was held, with its share of "
+        "the time in brackets; capped is the share of time under a power cap, which is normal on some GPUs. – is not "
+        "known."
+    )
 
 
 #: Phases whose edges may be off by more than this share of their energy are named.

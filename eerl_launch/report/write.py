@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,7 +105,7 @@ _FILES = (
 
 
 def write_report(folder: Path, formats: Sequence[str] | None = None, out: Path | None = None) -> ReportPaths:
-    """The report of the ledger in ``folder`` is in ``out`` (default: ``folder``), in ``formats``
+    """The report of the ledger in ``folder`` is in ``out`` (default: ``folder``; made if need be), in ``formats``
     (default: those of the run's policy, else all).
 
     A file of the same name that eerl did not write is left alone; ours goes beside it and ``notes`` says so.
@@ -123,6 +124,9 @@ def _write_report(folder: Path, formats: Sequence[str] | None, out: Path | None)
         summary=render_summary(report.document), complete=report.document["complete"], report=report
     )
     failures = []
+    if out is not None:
+        with suppress(OSError):  # the files say it
+            out.mkdir(parents=True, exist_ok=True)
     with Pages(report) as pages:
         for file in _FILES:
             if file.format not in wanted:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import socket
 import time
 import xml.etree.ElementTree as ElementTree
@@ -233,6 +234,17 @@ def test_runs_of_one_name(runs: dict[str, Run], tmp_path: Path) -> None:
     assert [item["run"] for item in document["runs"]] == [str(folder) for folder in folders]
 
 
+def test_a_folder_whose_name_breaks_lines(
+    runs: dict[str, Run], folders: dict[str, Path], tmp_path: Path
+) -> None:
+    """A run's name is on one line of its table, and a ledger is called by its folder."""
+    odd = write_run(tmp_path / "my\nrun", runs["controller"], "paper")
+
+    document = compare([odd / "ledger.jsonl", folders["governor"]])
+
+    assert document["runs"][0]["run"] == "my run"
+
+
 def test_no_governor_run(folders: dict[str, Path]) -> None:
     """A controller run alone has nothing to be compared with."""
     with pytest.raises(EerlError, match="no governor run"):
@@ -243,6 +255,14 @@ def test_the_same_run_twice(folders: dict[str, Path]) -> None:
     """A run is not its own reference, however its folder is spelt."""
     with pytest.raises(EerlError, match="given twice"):
         compare([folders["governor"], folders["governor"] / "." / "../governor"])
+
+
+def test_a_copy_of_a_run(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Nor are a run and its copy two runs, whose agreement would tell how little noise there is."""
+    copy = shutil.copytree(folders["governor"], tmp_path / "copy")
+
+    with pytest.raises(EerlError, match="the same run, given twice"):
+        compare([folders["controller"], folders["governor"], copy])
 
 
 def test_a_run_that_is_still_going(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ def events(run: Run, policy: str, **start: Any) -> Iterator[Event]:
         "ev": "start",
         "t_s": 0.0,
         "schema_version": SCHEMA_VERSION,
-        "run_id": "1",
         "job_id": "1",
         "nodes": ["n1"],
         "time_iso": "2026-11-30T00:00:00+00:00",
@@ -101,7 +100,7 @@ def write_run(folder: Path, run: Run, policy: str, **start: Any) -> Path:
     """The run's ledger in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     with LedgerWriter(folder) as ledger:
-        for event in events(run, policy, **start):
+        for event in events(run, policy, run_id=str(folder), **start):
             ledger.append(event)
     return folder
 

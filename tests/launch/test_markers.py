@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from eerl_controller.records import RecordError, UpdateRecord
 from eerl_launch.markers import MAX_LINE_BYTES, LineSplitter, Marker, MarkerError, marker_time_s, parse
 
 NOW_UNIX_S = 1_700_000_000.0
@@ -129,13 +130,26 @@ def test_no_marker(line: bytes) -> None:
         parsed(line)
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1", '"many"', "true", "9" * 4000, "1e999", "[1]"])
+@pytest.mark.parametrize(
+    "value", ["NaN", "Infinity", "-1", '"many"', "true", "9" * 4000, "1e999", "2e15", "[1]"]
+)
 def test_impossible_count_is_unknown(value: str) -> None:
     """An end with a count that cannot be true still ends its phase; the count is unknown."""
     marker = parsed(b'{"ev":"end","phase":"generation","generated_tokens":' + value.encode() + b"}")
 
     assert marker.event == "end"
     assert "generated_tokens" not in marker.numbers
+
+
+@pytest.mark.parametrize("reward", [-1e300, 2e15])
+def test_a_reward_beyond_belief_costs_the_reward_only(reward: float) -> None:
+    """A reward that ran away, which no record can hold, is unknown; its update counts."""
+    with pytest.raises(RecordError):
+        UpdateRecord(update=1, reward=reward)
+
+    assert parsed({"ev": "update", "update": 1, "reward": reward, "valid_tokens": 5}).numbers == {
+        "valid_tokens": 5.0
+    }
 
 
 def test_reward_may_be_negative_or_not_a_number() -> None:

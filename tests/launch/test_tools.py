@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import selectors
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -317,3 +319,20 @@ def test_session_that_does_not_answer(
 
         with pytest.raises(ControlError, match=r"did not answer within 0\.2 s"):
             ask(recorded, "status", timeout_s=0.2)
+
+
+@pytest.mark.parametrize("command", ["profile", "report", "replay"])
+def test_output_onto_a_full_disk_is_one_message(recorded: Path, command: str) -> None:
+    """What cannot be printed is said in one line, with exit 1."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from eerl_launch.tools import main; main()", command, str(recorded)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1:] == [
+        "eerl: standard output: No space left on device; what was asked is not there"
+    ]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from outlets.runs import fake_scontrol, parcel_of
-from report.ledgers import write_run
+from report.ledgers import RunSpec, write_run
 from rig.cluster import wait_for
 
+from eerl_launch import ending
 from eerl_launch.outlets.delivery import deliver
+from eerl_launch.policy import ReportOptions
 from eerl_launch.tools import eerl
 
 
@@ -62,3 +65,18 @@ def test_the_command_sends_on_and_says_what_failed(tmp_path: Path, monkeypatch: 
     assert "eerl: slurm_comment: scontrol show failed" in done.output
     assert (tmp_path / "run" / "report.txt").exists()
     assert [path.name for path in folder.iterdir()] == ["eerl-4711.prom"]
+
+
+def test_at_a_jobs_end_the_way_to_send_it_later_is_told_whole(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The command that is named sends to the same folder as the policy does."""
+    folder, metrics = write_run(tmp_path / "my run", RunSpec(updates=12)), tmp_path / "later"
+    wanted = ReportOptions(formats=("txt",), to=("openmetrics",), openmetrics_folder=str(metrics))
+
+    assert ending.report(folder, wanted, None) == 0
+
+    told = capfd.readouterr().err.rpartition("once mended: eerl ")[2]
+    metrics.mkdir()
+    assert CliRunner().invoke(eerl, shlex.split(told)).exit_code == 0
+    assert len(list(metrics.glob("eerl-*.prom"))) == 1

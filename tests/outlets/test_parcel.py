@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,21 @@ def test_totals_are_the_reports_own(tmp_path: Path) -> None:
     assert sum(found[f"phase/{name}/energy_j"] for name in parts) == pytest.approx(found["energy_j"])
     units = r".*_(j|kwh|s|w|percent|fraction|token|tokens|seen|measured|per_s|price|g)|updates"
     assert [name for name in found if not re.fullmatch(units, name)] == []
+
+
+def test_names_of_phases_lead_nowhere(tmp_path: Path) -> None:
+    """Trackers that keep names as paths refuse a run for one name with a dot for a part; others stay as they are."""
+
+    def odd(event: dict) -> Iterator[dict] | None:
+        renamed = {"reward": "..", "refit": "a/../v1.5/.", "logprob": "re..f/x.y"}
+        return iter(
+            [{**event, "phase": renamed.get(event["phase"], event["phase"])}] if "phase" in event else [event]
+        )
+
+    found = totals(report_of(tmp_path, RunSpec(edit=odd)).document)
+
+    names = {name.removesuffix("/energy_j") for name in found if name.endswith("/energy_j")}
+    assert {"phase/_", "phase/a/_/v1.5/_", "phase/re..f/x.y"} <= names
 
 
 def test_what_is_not_known_is_not_sent(tmp_path: Path) -> None:

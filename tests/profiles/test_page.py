@@ -16,7 +16,7 @@ from profiles.small_ledgers import GPUS, end, lengths, phase, start, update, wri
 
 from eerl_launch.tools import eerl
 
-HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}</style><img src=x onerror=alert(1)>"
+HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}</style><img src=x onerror=alert(1)>\u202eturned"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -98,6 +98,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
     assert result.exit_code == 0
     assert not {"script", "img"} & {tag for tag, _ in Tags(page.read_text()).found}
+    assert "\u202e" not in page.read_text() and "?turned" in page.read_text()
     assert all(letter == "\n" or letter.isprintable() for letter in result.stdout)
 
 

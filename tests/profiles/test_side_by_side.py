@@ -81,7 +81,9 @@ def test_labels_tell_what_no_trainer_did_and_win_over_it(tmp_path: Path) -> None
     assert found["differing_axes"] == ["reward", "seed"]
 
 
-@pytest.mark.parametrize("label", ["reward", "=x", "reward=", "c:reward=model"])
+@pytest.mark.parametrize(
+    "label", ["reward", "=x", "reward=", "c:reward=model", "mode=foo", "1:hardware=real"]
+)
 def test_a_label_that_cannot_be_one_is_refused(tmp_path: Path, label: str) -> None:
     """It is named, with what would be right."""
     with pytest.raises(OptionError, match="--label"):
@@ -143,6 +145,13 @@ def test_runs_named_alike_are_told_apart(tmp_path: Path) -> None:
     found = compared(run(tmp_path / "x" / "job"), run(tmp_path / "y" / "job"))
 
     assert found["runs"] == [str(tmp_path / "x" / "job"), str(tmp_path / "y" / "job")]
+
+
+def test_a_run_is_called_by_its_folder_on_one_line(tmp_path: Path) -> None:
+    """Also where the ledger itself was named, or where the folder's name has a line end in it."""
+    found = compared(run(tmp_path / "a") / "ledger.jsonl", run(tmp_path / "b\nc"))
+
+    assert found["runs"] == ["a", "b c"]
 
 
 def test_ledgers_of_different_versions_are_compared_with_a_word(tmp_path: Path) -> None:

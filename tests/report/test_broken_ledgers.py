@@ -74,6 +74,19 @@ def test_damage_in_the_middle_is_said_and_what_came_before_counts(ledger: bytes,
     assert document["updates"]["updates"] > 0
 
 
+def test_of_two_runs_in_one_file_the_first_counts(ledger: bytes, tmp_path: Path) -> None:
+    """Ledgers that were put one behind the other are not added up, and it is said where the second begins."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / FILE_NAME).write_bytes(ledger)
+    (tmp_path / FILE_NAME).write_bytes(ledger + ledger)
+
+    alone = strict(write_report(tmp_path / "one", ["json"]).json)
+    both = strict(write_report(tmp_path, ["json"]).json)
+
+    assert both["result"]["whole"] == alone["result"]["whole"] and both["updates"] == alone["updates"]
+    assert "another run begins here" in both["incomplete_reason"]
+
+
 def test_no_ledger_is_an_error_that_says_what_to_give(tmp_path: Path) -> None:
     """A folder without a ledger, or a file that is none, is a LedgerError naming the file."""
     with pytest.raises(LedgerError, match="give the run folder"):

@@ -16,7 +16,7 @@ import pytest
 from report.ledgers import RunSpec, write_run
 
 from eerl_launch.report import ReportError, write_report
-from eerl_launch.report.browser import COMMANDS, Browser, Message
+from eerl_launch.report.browser import COMMANDS, Browser, BrowserError, Message
 
 SCREENS = Path(__file__).parents[2] / ".build" / "screens"
 LABELS = '[...document.querySelectorAll("svg[data-chart=energy] .axes text")].map((one) => one.textContent)'
@@ -329,3 +329,41 @@ def test_without_a_browser_the_message_says_what_to_do(folder: Path, monkeypatch
 
     assert [path.name for path in paths.written()] == ["report.txt"]
     assert "none was found" in paths.notes[0]
+
+
+@pytest.mark.parametrize(
+    "answers", ["sleep 1000", "printf 'not JSON\\0' >&4; sleep 1000", "printf '[]\\0' >&4; sleep 1000"]
+)
+def test_what_is_no_browser_is_started_once_and_not_left_running(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: str
+) -> None:
+    """A browser that hangs, or a program that is none, costs the pictures and one wait, and is ended."""
+    started = tmp_path / "started"
+    false = tmp_path / "browser"
+    false.write_text(f"#!/bin/sh\necho $$ >> {started}\n{answers}\n")
+    false.chmod(0o755)
+    monkeypatch.setenv("EERL_BROWSER", str(false))
+    monkeypatch.setattr("eerl_launch.report.browser.PATIENCE_S", 2.0)
+    monkeypatch.setattr("eerl_launch.report.browser._FAREWELL_S", 0.1)
+
+    paths = write_report(folder, ["txt", "pdf", "png"], out=tmp_path)
+
+    assert paths.txt is not None and paths.pdf is None
+    assert len(paths.notes) == 4 and all("not written: " in note for note in paths.notes)
+    (number,) = started.read_text().split()
+    assert not Path(f"/proc/{number}").exists()
+
+
+def test_a_browser_that_talks_without_answering_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events without end are no answer."""
+    false = tmp_path / "browser"
+    false.write_text('#!/bin/sh\nwhile printf \'{"method":"x"}\\0\' >&4; do :; done\n')
+    false.chmod(0o755)
+    monkeypatch.setenv("EERL_BROWSER", str(false))
+    monkeypatch.setattr("eerl_launch.report.browser.PATIENCE_S", 0.5)
+    monkeypatch.setattr("eerl_launch.report.browser._FAREWELL_S", 0.1)
+
+    with pytest.raises(BrowserError, match="has not answered"), Browser():
+        pass

@@ -185,3 +185,14 @@ def test_light_runs_load_nothing_heavy(tmp_path: Path) -> None:
 
     assert done.stdout.strip() == "[]"
     assert names(folder) == NAMES
+
+
+def test_a_folder_for_the_report_is_made(tmp_path: Path) -> None:
+    """A place of its own for a report need not be there before; one that cannot be made is one message."""
+    folder = write_run(tmp_path / "run", RunSpec(updates=12))
+
+    paths = write_report(folder, ["txt"], out=tmp_path / "reports" / "7")
+
+    assert paths.txt == tmp_path / "reports" / "7" / "report.txt" and paths.txt.exists()
+    with pytest.raises(ReportError, match="Not a directory"):
+        write_report(folder, ["txt"], out=folder / "ledger.jsonl" / "within")

@@ -18,7 +18,7 @@ from report.ledgers import RunSpec, write_run
 
 from eerl_launch.report import write_report
 
-HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}</style><img src=x onerror=alert(1)>"
+HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}</style><img src=x onerror=alert(1)>\u202eturned"
 
 
 class Reader(HTMLParser):
@@ -171,6 +171,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
     for path, scripts in ((paths.html, 2), (paths.summary_html, 0)):
         reader = read(path)
+        assert "\u202e" not in reader.text and "?turned" in reader.text
         assert [tag for tag, _ in reader.tags if tag in ("script", "img")] == ["script"] * scripts
         assert len(reader.scripts) == scripts
         assert not any(name.startswith("on") for _, attributes in reader.tags for name in attributes)
@@ -220,3 +221,18 @@ def test_text_fits_a_terminal(tmp_path: Path) -> None:
     assert max(map(len, lines)) <= 120
     prose = lines[lines.index("Can I trust this number?") :]
     assert max(map(len, prose)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("mode", "whose"), [("async_drained", "a phase's own pool"), ("colocated_sync", "the whole allocation")]
+)
+def test_whose_power_a_phase_has_is_said(tmp_path: Path, mode: str, whose: str) -> None:
+    """Where pools work at the same time a phase's watts are of its own pool; page and text say so."""
+
+    def in_mode(event: dict) -> Iterator[dict] | None:
+        return iter([{**event, "mode": mode} if "mode" in event else event])
+
+    paths = write_report(write_run(tmp_path, RunSpec(updates=12, edit=in_mode)))
+
+    for text in (read(paths.html).text, " ".join(paths.txt.read_text().split())):
+        assert f"W is the mean over {whose} while the phase ran" in text
