@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -77,7 +76,7 @@ class Queue:
         self,
         work_s: float,
         latency_s: Array,
-        training_s: Array | float,
+        training_s: float,
         factor: Array,
         limit_s: float,
         age: int,
@@ -123,15 +122,16 @@ class Batches:
         count = len(self.generation_s)
         works = np.concatenate([self.generation_s, self.generation_s[: self.ahead]])
         ends_s = np.concatenate([[0.0], np.cumsum(works)])
-        every = []
-        for i in range(count if only is None else only):
-            factor = slower[None, :] * (self.slower[0][i] if as_it_was else 1.0)
-            training_s = self.training_s[i] * (self.slower[1][i] if as_it_was else 1.0)
-            limit_s = float(ends_s[min(i + 1 + self.ahead, len(works))] - ends_s[i + 1])
-            latency_s = (latencies_s * self.longest[i])[:, None]
-            every.append(
-                queue.step(float(works[i]), latency_s, float(training_s), factor, limit_s, self.ahead)
-            )
+        factors = slower[None, :] * (self.slower[0][:, None] if as_it_was else np.ones((count, 1)))
+        training_s = self.training_s * (self.slower[1] if as_it_was else 1.0)
+        ends = np.minimum(np.arange(count) + 1 + self.ahead, len(works))
+        limits_s = ends_s[ends] - ends_s[1 : count + 1]
+        latency_s = latencies_s[:, None] * self.longest
+        steps = range(count if only is None else only)
+        every = [
+            queue.step(works[i], latency_s[:, i, None], training_s[i], factors[i], limits_s[i], self.ahead)
+            for i in steps
+        ]
         return np.array(every)
 
 
@@ -212,10 +212,14 @@ def _works(done_s: Mapping[int, float], mean_s: float, like: Array) -> Array:
     the first and the last, which take ``mean_s`` on average.
     """
     works_s = mean_s * like / like.mean()
-    known = sorted(batch for batch in done_s if batch < len(like))
-    for one, two in pairwise(known):
-        whole_s = done_s[two] - done_s[one]
-        if whole_s > 0.0:
-            part = like[one + 1 : two + 1]
-            works_s[one + 1 : two + 1] = whole_s * part / part.sum()
+    known = np.array(sorted(batch for batch in done_s if batch < len(like)))
+    if len(known) < 2:
+        return np.asarray(works_s)
+    until = np.concatenate([[0.0], np.cumsum(like)])
+    whole_s = np.diff([done_s[int(batch)] for batch in known])
+    # Seconds of work by second of training, between two batches that are known.
+    rate = whole_s / np.diff(until[known + 1])
+    span = slice(known[0] + 1, known[-1] + 1)
+    by_batch = np.repeat(rate, np.diff(known))
+    works_s[span] = np.where(by_batch > 0.0, by_batch * like[span], works_s[span])
     return np.asarray(works_s)
