@@ -32,6 +32,8 @@ IDLE_MEAN, IDLE_SD = 0.02, 0.05
 #: In flight a generation that never waits for training may still follow it: slots that requests' age leaves empty
 #: make its tokens slower to come, and busy it is all the same. By how much of training's depth, nobody knows before.
 FOLLOWING_SD = 0.15
+#: Probability beforehand that it does not: an even chance.
+NOT_FOLLOWING = 0.5
 LEVEL_SD = 0.1
 #: Noise of an update's sides before any data (paper, appendix B: 0.3 to 1 % over three updates); of the rest, more.
 NOISE = (0.015, 0.015, 0.05)

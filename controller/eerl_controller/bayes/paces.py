@@ -29,6 +29,7 @@ from eerl_controller.bayes.pace_priors import (
     LEVEL_SD,
     LEVEL_WALKS,
     NOISE,
+    NOT_FOLLOWING,
     OFFSET_MEAN,
     OFFSET_SD,
     OFFSET_WALK,
@@ -117,7 +118,11 @@ class Paces:
     @property
     def pooled(self) -> tuple[Array, Array]:
         """Mean and covariance of the state over all suppositions; worked out once until something is read."""
-        known = self._pooled or self.bank.pooled()
+        known = self._pooled
+        if known is None:
+            known = self.bank.pooled()
+            if self.may_follow:
+                _doubt_following(*known)
         self._pooled = known
         return known
 
@@ -193,7 +198,7 @@ class Paces:
 
     def slow(self, setting: Lowered) -> Three:
         """Expected log slowdown of each part."""
-        mean = self.bank.pooled_mean()
+        mean, _ = self.pooled
         a, b, c = (float(self.response_row(part, setting) @ mean) for part in (GENERATION, TRAINING, REST))
         return a, b, c
 
@@ -371,3 +376,15 @@ def _plain(item: Any) -> Any:
 def _whole(item: Any) -> Any:
     """What :func:`_plain` wrote."""
     return Lowered.from_list(item["setting"]) if isinstance(item, Mapping) and "setting" in item else item
+
+
+def _doubt_following(mean: Array, covariance: Array) -> None:
+    """Most likely generation does not follow training at all; how likely, the evidence says (Savage and Dickey)."""
+    at = Layout.following
+    found, variance = float(mean[at]), float(covariance[at, at])
+    ratio = FOLLOWING_SD / math.sqrt(variance) * math.exp(-0.5 * found**2 / variance)
+    follows = 1.0 / (1.0 + NOT_FOLLOWING / (1.0 - NOT_FOLLOWING) * ratio)
+    mean[at] *= follows
+    covariance[at, :] *= follows
+    covariance[:, at] *= follows
+    covariance[at, at] = follows * (variance + (1.0 - follows) * found**2)
