@@ -288,7 +288,8 @@ class Paces:
         row = np.zeros(Layout.size)
         for part in (GENERATION, TRAINING, REST):
             row += governor_s[part] * self.response_row(part, setting)
-        self.bank.accumulate(Layout.lost, row, more_s - float(row @ self.bank.pooled_mean()))
+        believed, _ = self.pooled
+        self.bank.accumulate(Layout.lost, row, more_s - float(row @ believed))
 
     def doubt(self, locked: tuple[bool, bool], sd: float) -> None:
         """The machine, or what locked clocks cost, may be different from now on by so much (a log)."""
@@ -384,7 +385,7 @@ def _doubt_following(mean: Array, covariance: Array) -> None:
     found, variance = float(mean[at]), float(covariance[at, at])
     ratio = FOLLOWING_SD / math.sqrt(variance) * math.exp(-0.5 * found**2 / variance)
     follows = 1.0 / (1.0 + NOT_FOLLOWING / (1.0 - NOT_FOLLOWING) * ratio)
-    mean[at] *= follows
-    covariance[at, :] *= follows
-    covariance[:, at] *= follows
-    covariance[at, at] = follows * (variance + (1.0 - follows) * found**2)
+    # What all else would be if it did not, mixed with what it is.
+    along = covariance[:, at] / variance
+    mean -= (1.0 - follows) * found * along
+    covariance -= (1.0 - follows) * (variance - follows * found**2) * np.outer(along, along)
