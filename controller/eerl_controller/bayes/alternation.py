@@ -14,8 +14,8 @@ BLOCK_UPDATES = 2
 #: A lock that was just found good is not looked at again sooner, but for an alarm: half of Table 3's "every 10".
 HOLD_UPDATES = 5
 #: However sure a plan is, the governor has a turn after so many updates: reward, policy age and what the report says
-#: are compared with it. Three updates of 100 cost 3 % of what is saved.
-REFERENCE_UPDATES = 100
+#: are compared with it. Three updates of 150 cost 2 % of what is saved.
+REFERENCE_UPDATES = 150
 #: Alternations of lowered clocks and governor that make a search.
 SEARCH_CONTRASTS = 3
 
