@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,14 @@ def environment(name: str, *packages: str, beside: Path | None = None) -> Path:
     One of ``packages`` may name several, to be resolved together. ``beside``: an interpreter whose packages are used
     where this environment has none of its own.
     """
+    FOLDER.mkdir(exist_ok=True)
+    # Two workers may want it at once.
+    with (FOLDER / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _environment(name, packages, beside)
+
+
+def _environment(name: str, packages: Sequence[str], beside: Path | None) -> Path:
     python = FOLDER / name / "bin" / "python"
     record = FOLDER / name / ".installed"
     installed = record.read_text().splitlines() if record.exists() else []
