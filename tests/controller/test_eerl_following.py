@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 
+import numpy as np
 import pytest
 
 from eerl_controller import (
@@ -17,6 +18,8 @@ from eerl_controller import (
     Settings,
     UpdateRecord,
 )
+from eerl_controller.bayes.pace_priors import Layout
+from eerl_controller.bayes.paces import _doubt_following
 
 TOP_MHZ = 1980
 UPDATES = 200
@@ -90,3 +93,23 @@ def test_training_that_generation_follows_is_not_free(seed: int) -> None:
 
     assert elapsed_s < 1.02 * governor_s
     assert energy_j < 0.97 * governor_j
+
+
+@pytest.mark.parametrize(("found", "follows"), [(0.0, False), (0.3, True)])
+def test_the_evidence_says_whether_generation_follows(found: float, follows: bool) -> None:
+    """Near nothing it is most likely nothing; what is clearly there stays. What is known together stays known."""
+    mean, covariance = np.zeros(Layout.size), np.eye(Layout.size) * 1e-6
+    at, own = Layout.following, Layout.offset[0]
+    mean[at] = found
+    # The sum of both is known to a thousandth, either alone to three hundredths.
+    covariance[np.ix_([at, own], [at, own])] = [[9e-4, -8.995e-4], [-8.995e-4, 9e-4]]
+    before = mean[at] + mean[own]
+
+    _doubt_following(mean, covariance)
+
+    both = covariance[at, at] + covariance[own, own] + 2.0 * covariance[at, own]
+    assert mean[at] == pytest.approx(found, abs=0.01)
+    assert mean[at] + mean[own] == pytest.approx(before, abs=1e-3)
+    assert both == pytest.approx(1e-6, abs=1e-6)
+    assert np.linalg.eigvalsh(covariance).min() > -1e-12
+    assert (covariance[at, at] < 3e-4) is not follows
