@@ -96,7 +96,9 @@ def test_asynchronous(partial: bool) -> None:
     ends = [end["generated_tokens"] for end in outcome.events("end") if end["phase"] == "generation"]
     assert ends == list(map(sum, told(outcome, "generated")))
     assert "generated_tokens" not in outcome.events("update")[0]
-    assert outcome.spans("generation", "logprob", "training", "refit")[-2:] == ["+validation", "-validation"]
+    spans = outcome.spans("generation", "logprob", "training", "refit")
+    # The actor may pause for the last weights at any time.
+    assert [span for span in spans if not span.endswith("pause")][-2:] == ["+validation", "-validation"]
 
 
 def test_crash_inside_generation() -> None:

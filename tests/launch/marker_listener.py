@@ -22,6 +22,7 @@ class Listener:
         self.lines: list[bytes] = []
         self.connections: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
+        self._starting = threading.Lock()
         self.server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.server.bind(str(path))
         self.server.listen(64)
@@ -35,8 +36,9 @@ class Listener:
                 return
             self.connections.append(connection)
             thread = threading.Thread(target=self._read, args=(connection,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            with self._starting:
+                self._threads.append(thread)
+                thread.start()
 
     def _read(self, connection: socket.socket) -> None:
         with connection, connection.makefile("rb") as stream:
@@ -49,7 +51,9 @@ class Listener:
 
     def drain(self) -> None:
         """Return once every sender has gone and all it sent was read."""
-        for thread in list(self._threads):
+        with self._starting:
+            threads = list(self._threads)
+        for thread in threads:
             thread.join(HANG_S)
 
     def close(self) -> None:
@@ -59,8 +63,7 @@ class Listener:
         for connection in self.connections:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join(HANG_S)
+        self.drain()
         self.path.unlink(missing_ok=True)
 
 
