@@ -16,6 +16,7 @@ from eerl_launch.evidence.pooled import FIRST_POSITION, PooledModel, fit_pooled
 from eerl_launch.evidence.predictor import evaluate_predictor
 from eerl_launch.evidence.runs import EvidenceError, RunData, load_run, one_line, same_folder
 from eerl_launch.report.heap import collections_paused
+from eerl_launch.report.values import text
 
 SCHEMA = "eerl.compare"
 SCHEMA_VERSION = 1
@@ -88,7 +89,7 @@ def _head(data: RunData) -> dict[str, Any]:
         "folder": str(data.folder),
         "role": "governor" if data.is_governor else "controller",
         "policy": data.policy,
-        "time_iso": data.run.start.get("time_iso"),
+        "time_iso": text(data.run.start.get("time_iso")),
         "simulated": data.run.simulated,
         "updates": len(data.frame),
         "usable_updates": int(data.frame["usable"].sum()),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from eerl_launch.evidence.runs import EvidenceError, RunData, same_folder
+from eerl_launch.report.values import table
 
 #: Common updates below which a comparison is an accident.
 LEAST_UPDATES = 20
@@ -125,7 +126,7 @@ def notes(runs: Sequence[RunData]) -> list[str]:
         if data.is_governor and data.policy != "governor"
     ]
     aspects: tuple[tuple[str, Callable[[RunData], object]], ...] = (
-        ("eerl versions", lambda data: (data.run.start.get("versions") or {}).get("eerl")),
+        ("eerl versions", lambda data: table(data.run.start.get("versions")).get("eerl")),
         ("frameworks", lambda data: data.run.trainer.get("framework")),
         ("drivers", lambda data: next((node.driver for node in data.run.nodes.values()), None)),
         ("time scales", lambda data: data.run.start.get("time_scale")),

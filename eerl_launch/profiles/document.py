@@ -17,6 +17,7 @@ from eerl_launch.profiles.responses import responses
 from eerl_launch.profiles.rewards import reward_cost
 from eerl_launch.profiles.signatures import NO_TOKENS, signature
 from eerl_launch.report.totals import ASYNCHRONOUS
+from eerl_launch.report.values import table, text
 
 SCHEMA = "eerl.profile"
 SCHEMA_VERSION = 1
@@ -90,9 +91,9 @@ def _profile(run: Gathered, axes: Mapping[str, Told]) -> dict[str, Any]:
     return {
         "run": run.name,
         "folder": str(run.folder),
-        "time_iso": run.run.start.get("time_iso"),
+        "time_iso": text(run.run.start.get("time_iso")),
         "simulated": run.run.simulated,
-        "eerl_version": (run.run.start.get("versions") or {}).get("eerl"),
+        "eerl_version": text(table(run.run.start.get("versions")).get("eerl")),
         "axes": {axis: {"value": told.value, "origin": told.origin} for axis, told in axes.items()},
         "gpus": run.gpus,
         "updates": len(run.updates),

@@ -16,7 +16,8 @@ from eerl_controller.hindsight.entries import Entry, Reader, with_idle
 from eerl_controller.hindsight.history import MOST_ENTRIES, History
 from eerl_controller.hindsight.merging import kind, merged
 from eerl_controller.hindsight.reckoning import Reckoning
-from eerl_controller.hindsight.series import EFFECT_WALKS, LEVEL_WALKS, NOISES, Rows, Series, mean_variance
+from eerl_controller.hindsight.rows import Rows
+from eerl_controller.hindsight.series import EFFECT_WALKS, LEVEL_WALKS, NOISES, Series, mean_variance
 from eerl_controller.saving import RunningSaving
 
 COLOCATED = ExecutionMode.COLOCATED_SYNC

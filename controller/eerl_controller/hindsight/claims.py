@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from eerl_controller.hindsight.entries import Entry
-from eerl_controller.hindsight.series import Array
+from eerl_controller.hindsight.rows import Array
 from eerl_controller.hindsight.slots import Slot
 from eerl_controller.records import ExecutionMode
 from eerl_controller.work import GENERATION_PHASES, LEAST, TRAINING_PHASES

@@ -16,7 +16,8 @@ import numpy as np
 
 from eerl_controller.hindsight.claims import Claims, Effects, claims_maker
 from eerl_controller.hindsight.entries import Entry, with_idle
-from eerl_controller.hindsight.series import Array, Series
+from eerl_controller.hindsight.rows import Array
+from eerl_controller.hindsight.series import Series
 from eerl_controller.hindsight.slots import Key, Slot, likeness, rows_of
 from eerl_controller.records import ExecutionMode
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, cho_solve_banded, cholesky_banded
 
-Array = NDArray[np.float64]
+from eerl_controller.hindsight.rows import Array, Rows
 
 #: AR(1) correlation of successive updates, and the share of the noise that has no memory (section 6.3: neighbouring
 #: updates are not independent).
@@ -49,23 +49,6 @@ LEAST_SD = 1e-4
 #: States by update: level, AR(1) noise, effect walk.
 STATES = 3
 _FIXED = 1e8
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The updates of a run in order. ``log`` is NaN where an update is no evidence; it is still predicted.
-
-    ``work`` holds the logs of token counts, centred, by update and feature, ``expected`` the elasticity expected of
-    each; ``group`` the setting, -1 being the governor; ``at`` the update's place in the run; ``updates`` of how many
-    updates a row is the mean.
-    """
-
-    log: Array
-    work: Array
-    expected: tuple[float, ...]
-    group: NDArray[np.int64]
-    at: Array
-    updates: Array
 
 
 Supposition = tuple[tuple[float, float], float, float]

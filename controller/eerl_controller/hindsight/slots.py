@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eerl_controller.hindsight.entries import Entry
-from eerl_controller.hindsight.series import Array, Rows
+from eerl_controller.hindsight.rows import Array, Rows
 
 #: Elasticities of time and energy: between -1 and 1, and nothing in there is unlikely.
 SLOPE_SD = 0.5
