@@ -106,7 +106,11 @@ class Turns(Stateful):
 
     def _hold(self, best: Choice) -> None:
         note = f"{best}; {100 * self._known.lost_share:.2f} % lost so far"
-        searching = self._alternation.searching and self.state in (State.SEARCH, State.REMEASURE)
+        # What is held again has been found, however few contrasts with the governor that took.
+        again = best.pair == self._alternation.held
+        searching = (
+            self._alternation.searching and self.state in (State.SEARCH, State.REMEASURE) and not again
+        )
         if searching or (self.state is State.CALIBRATION and self._alternation.untried):
             self._enter(State.SEARCH, best.pair, Reason.TRIAL, note)
         elif self.state in (State.CALIBRATION, State.SEARCH):
