@@ -15,7 +15,8 @@ import site
 import sys
 
 #: How every other process of ours is started: modules from the installation only, none compiled into it.
-OWN_PYTHON = (sys.executable, "-I", "-B")
+OWN_OPTIONS = ("-I", "-B")
+OWN_PYTHON = (sys.executable, *OWN_OPTIONS)
 
 sys.dont_write_bytecode = True
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eerl_launch.hostlist import HostlistError, expand
+from eerl_launch.own_modules import OWN_OPTIONS
 
 #: What the agents' srun may see of Slurm: who and where the job is, and how to reach the controller. All else
 #: that begins like a Slurm variable can be one of srun's own options (more of them in each release).
@@ -196,7 +197,7 @@ def agent_argv(
         "--wait=0",
         "--input=all",
         interpreter,
-        *("-I", "-B"),
+        *OWN_OPTIONS,
         *("-m", "eerl_launch.agent"),
         *agent_args,
     ]

@@ -76,9 +76,8 @@ class UpdateTracker:
         update, _ = self._close(t_s)
         if update is not None and self._asynchronous and not update.trained:
             self.updates_seen -= 1
-            for (
-                occurrence
-            ) in update.occurrences:  # what ran across the last border was the last update's until then
+            # What ran across the last border was the last update's until then.
+            for occurrence in update.occurrences:
                 occurrence.begin_s = max(occurrence.begin_s, update.begin_s)
             self._before += update.occurrences
             return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from eerl_launch.profiles import pictures
@@ -12,7 +11,7 @@ from eerl_launch.profiles.document import Profiles
 from eerl_launch.profiles.side_by_side import comparison_tables, reward_table
 from eerl_launch.profiles.tables import lengths_table, signature_table, waiting_tables
 from eerl_launch.report.html import TEMPLATES as REPORT_TEMPLATES
-from eerl_launch.report.shown import plain
+from eerl_launch.report.html import page_environment
 
 TEMPLATES = Path(__file__).parent / "templates"
 #: GPUs of a run shown on the page; JSON and CSV have them all.
@@ -22,14 +21,7 @@ SHOWN_GPUS = 64
 def render_page(found: Profiles) -> str:
     """The page as text."""
     document = found.document
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        finalize=plain,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_environment(TEMPLATES)
     drawn = pictures.signatures(document["runs"])
     runs = [
         {

@@ -30,6 +30,18 @@ SHOWN_ROWS = 400
 SUMMARY_STATEMENTS = 5
 
 
+def page_environment(templates: Path) -> Environment:
+    """What renders templates of this folder: all they show is escaped and plain, and what is missing raises."""
+    return Environment(
+        loader=FileSystemLoader(templates),
+        autoescape=True,
+        finalize=plain,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
 def figures(report: Report) -> list[Figure]:
     """The figures that this run has data for."""
     drawn = (plots.clocks, plots.energy, plots.throughput, power, gpu_map)
@@ -61,14 +73,7 @@ def render_summary_page(report: Report) -> str:
 
 
 def _render(template: str, report: Report, **values: Any) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        finalize=plain,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_environment(TEMPLATES)
     environment.globals.update(units=units, words=words, standout_words=standout_words, drawing=Markup)
     return environment.get_template(template).render(
         document=report.document,

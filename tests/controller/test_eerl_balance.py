@@ -7,9 +7,9 @@ import math
 import random
 
 import pytest
+from controller.pool_stream import GRID, TOP_MHZ, beside, clocks_mhz, watts
 
 from eerl_controller import (
-    ClockGrid,
     ClockPlan,
     Controller,
     ExecutionMode,
@@ -19,20 +19,12 @@ from eerl_controller import (
     UpdateRecord,
 )
 
-TOP_MHZ = 1980
 UPDATES, CHANGE = 200, 100
-
-
-def watts(mhz: float) -> float:
-    """Of a pool at work."""
-    return 180.0 + 520.0 * (mhz / TOP_MHZ) ** 2.4
 
 
 def update(index: int, plan: ClockPlan | None, rng: random.Random) -> UpdateRecord:
     """A drained update; from :data:`CHANGE` on training has three times as much to do for a token."""
-    mhz = [
-        float((plan and own) or TOP_MHZ) for own in (plan and plan.generation_mhz, plan and plan.training_mhz)
-    ]
+    mhz = clocks_mhz(plan)
     work = math.exp(rng.gauss(0.0, 0.03))
     generation_s = 60.0 * work * (0.65 + 0.35 * TOP_MHZ / mhz[0]) * math.exp(rng.gauss(0.0, 0.01))
     training_s = 25.0 * work * (0.3 + 0.7 * TOP_MHZ / mhz[1]) * math.exp(rng.gauss(0.0, 0.01))
@@ -72,14 +64,11 @@ def update(index: int, plan: ClockPlan | None, rng: random.Random) -> UpdateReco
 @pytest.mark.parametrize("seed", [0, 1])
 def test_what_is_free_no_longer_is_left_at_once(seed: int) -> None:
     """Training three times as long is no row of stragglers: a few updates are lost by it, and no more of them."""
-    controller = Controller(
-        Settings(), ExecutionMode.ASYNC_DRAINED, ClockGrid(range(210, TOP_MHZ + 1, 15), TOP_MHZ)
-    )
+    controller = Controller(Settings(), ExecutionMode.ASYNC_DRAINED, GRID)
     lost_s, low_mhz = [], []
     for index in range(UPDATES):
         low_mhz.append(controller.plan.training_mhz or TOP_MHZ)
-        own = update(index, controller.plan, random.Random(1000 * seed + index))
-        governed = update(index, None, random.Random(1000 * seed + index))
+        own, governed = beside(update, index, controller.plan, seed)
         lost_s.append((own.elapsed_s or 0.0) - (governed.elapsed_s or 0.0))
         controller.observe(own)
         if index in (CHANGE + 1, CHANGE + 5):

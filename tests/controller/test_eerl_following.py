@@ -7,9 +7,9 @@ import random
 
 import numpy as np
 import pytest
+from controller.pool_stream import GRID, TOP_MHZ, beside, clocks_mhz, watts
 
 from eerl_controller import (
-    ClockGrid,
     ClockPlan,
     Controller,
     ExecutionMode,
@@ -21,19 +21,12 @@ from eerl_controller import (
 from eerl_controller.bayes.pace_priors import Layout
 from eerl_controller.bayes.paces import _doubt_following
 
-TOP_MHZ = 1980
 UPDATES = 200
-
-
-def watts(mhz: float) -> float:
-    """Of a pool at work."""
-    return 180.0 + 520.0 * (mhz / TOP_MHZ) ** 2.4
 
 
 def update(index: int, plan: ClockPlan | None, rng: random.Random) -> UpdateRecord:
     """A batch is generated and then trained on; one straggling response keeps generation busy beside training."""
-    generation_mhz = float((plan and plan.generation_mhz) or TOP_MHZ)
-    training_mhz = float((plan and plan.training_mhz) or TOP_MHZ)
+    generation_mhz, training_mhz = clocks_mhz(plan)
     work = math.exp(rng.gauss(0.0, 0.03))
     data_s = 40.0 * work * (0.65 + 0.35 * TOP_MHZ / generation_mhz) * math.exp(rng.gauss(0.0, 0.01))
     training_s = 30.0 * work * (0.3 + 0.7 * TOP_MHZ / training_mhz) * math.exp(rng.gauss(0.0, 0.01))
@@ -80,13 +73,10 @@ def update(index: int, plan: ClockPlan | None, rng: random.Random) -> UpdateReco
 @pytest.mark.parametrize("seed", [0, 1])
 def test_training_that_generation_follows_is_not_free(seed: int) -> None:
     """Training waits half of the time, and its clock costs all the same: the limit is kept, some energy saved."""
-    controller = Controller(
-        Settings(), ExecutionMode.ASYNC_INFLIGHT, ClockGrid(range(210, TOP_MHZ + 1, 15), TOP_MHZ)
-    )
+    controller = Controller(Settings(), ExecutionMode.ASYNC_INFLIGHT, GRID)
     elapsed_s = governor_s = energy_j = governor_j = 0.0
     for index in range(UPDATES):
-        own = update(index, controller.plan, random.Random(1000 * seed + index))
-        governed = update(index, None, random.Random(1000 * seed + index))
+        own, governed = beside(update, index, controller.plan, seed)
         elapsed_s, governor_s = elapsed_s + (own.elapsed_s or 0.0), governor_s + (governed.elapsed_s or 0.0)
         energy_j, governor_j = energy_j + (own.energy_j or 0.0), governor_j + (governed.energy_j or 0.0)
         controller.observe(own)

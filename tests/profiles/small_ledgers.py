@@ -1,12 +1,11 @@
-"""Ledgers of two updates or so, whose every number is chosen by the test, written with the real LedgerWriter."""
+"""Ledgers of two updates or so, whose every number is chosen by the test."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-from eerl_launch.ledger import SCHEMA_VERSION, Event, LedgerWriter
+from eerl_launch.ledger import SCHEMA_VERSION, Event
 
 GPUS = ("GPU-a", "GPU-b", "GPU-c", "GPU-d")
 
@@ -87,12 +86,3 @@ def lengths(index: int, mean: float, responses: int, **quantiles: float) -> Even
 def end(t_s: float) -> Event:
     """The last line of a run that came to its end."""
     return {"ev": "end", "t_s": t_s, "status": "complete", "exit_code": 0, "gpu_energy_j": {}}
-
-
-def write(folder: Path, events: Iterable[Event]) -> Path:
-    """The ledger in ``folder``."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with LedgerWriter(folder) as ledger:
-        for event in events:
-            ledger.append(event)
-    return folder

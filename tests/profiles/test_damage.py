@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from evidence.test_damage import JUNK, places
-from profiles.small_ledgers import end, phase, start, update, write
+from profiles.small_ledgers import end, phase, start, update
 from report.ledgers import RunSpec, run_events, write_ledger, write_run
 
 from eerl_launch.errors import EerlError, LedgerError
@@ -131,7 +131,7 @@ def test_a_clock_that_was_set_back_leaves_its_update_out(tmp_path: Path) -> None
         end(30),
     ]
 
-    (run,) = show(write(tmp_path, step))["runs"]
+    (run,) = show(write_ledger(tmp_path, step))["runs"]
 
     assert (run["updates"], run["updates_in_ledger"]) == (1, 2)
     assert any("times do not add up" in problem for problem in run["problems"])

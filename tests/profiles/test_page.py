@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from profiles.small_ledgers import GPUS, end, lengths, phase, start, update, write
+from profiles.small_ledgers import GPUS, end, lengths, phase, start, update
+from report.ledgers import write_ledger
 
 from eerl_launch.tools import eerl
 
@@ -53,7 +54,7 @@ def run(folder: Path, name: str = "reward", **about: str) -> Path:
                 responses=40,
             ),
         ]
-    return write(folder, [*events, end(60)])
+    return write_ledger(folder, [*events, end(60)])
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from profiles.small_ledgers import GPUS, end, lengths, phase, start, update, write
+from profiles.small_ledgers import GPUS, end, lengths, phase, start, update
+from report.ledgers import write_ledger
 
 from eerl_launch.ledger import Event
 from eerl_launch.profiles.document import profile
@@ -38,7 +39,7 @@ def generations(tails: list[dict[str, float] | None], watts: list[list[float]]) 
 
 def test_mean_and_longest_come_from_the_markers_counts(tmp_path: Path) -> None:
     """8000 tokens in 40 responses are 200 each; the longest has 400, so half of the places stand empty at most."""
-    found = shown(write(tmp_path, [*start(), *generations([None], [[400] * 4]), end(10)]))["responses"]
+    found = shown(write_ledger(tmp_path, [*start(), *generations([None], [[400] * 4]), end(10)]))["responses"]
 
     assert found["mean_tokens"]["mean"] == 200.0
     assert found["longest_over_mean"]["mean"] == 2.0
@@ -56,7 +57,7 @@ def test_a_told_distribution_gives_quantiles_and_the_tail(tmp_path: Path) -> Non
         end(10),
     ]
 
-    found = shown(write(tmp_path, events))["responses"]
+    found = shown(write_ledger(tmp_path, events))["responses"]
 
     assert found["quantiles_tokens"]["p50"]["mean"] == 90.0
     assert found["tail_fraction"]["mean"] == 0.75
@@ -67,7 +68,9 @@ def test_of_several_senders_the_one_that_saw_most_responses_counts(tmp_path: Pat
     """A rank that tells its own responses only does not replace the job's."""
     told = [lengths(0, 200.0, 40, p50=90), lengths(0, 300.0, 10, p50=200)]
 
-    found = shown(write(tmp_path, [*start(), *told, *generations([None], [[400] * 4]), end(10)]))["responses"]
+    found = shown(write_ledger(tmp_path, [*start(), *told, *generations([None], [[400] * 4]), end(10)]))[
+        "responses"
+    ]
 
     assert found["mean_tokens"]["mean"] == 200.0
 
@@ -77,7 +80,7 @@ def test_told_lengths_are_held_against_the_longest_of_their_own_batch(tmp_path: 
     told = [lengths(0, 125.0, 40, p90=200, max=250)]
     events = [*start(mode="async_inflight"), *told, *generations([None], [[400] * 4]), end(10)]
 
-    found = shown(write(tmp_path, events))["responses"]
+    found = shown(write_ledger(tmp_path, events))["responses"]
 
     assert found["longest_over_mean"]["mean"] == 2.0
     assert found["tail_fraction"]["mean"] == pytest.approx(0.2)
@@ -87,7 +90,7 @@ def test_without_responses_the_reason_is_told(tmp_path: Path) -> None:
     """The longest alone: it is shown, everything that needs the mean is null and says what to send."""
     events = [*start(), phase("generation", 0, 10, [400] * 4), update(0, 0, 10, 16_000, COUNTS), end(10)]
 
-    found = shown(write(tmp_path, events))["responses"]
+    found = shown(write_ledger(tmp_path, events))["responses"]
 
     assert found["longest_tokens"]["mean"] == 400.0
     assert found["mean_tokens"] is None
@@ -99,7 +102,7 @@ def test_an_asynchronous_update_s_tokens_are_not_divided_by_another_batch_s_resp
     """In flight the mean of an update is null; valid tokens and responses are of one batch."""
     events = [*start(mode="async_inflight"), *generations([None], [[400] * 4]), end(10)]
 
-    found = shown(write(tmp_path, events))["responses"]
+    found = shown(write_ledger(tmp_path, events))["responses"]
 
     assert found["mean_tokens"] is None
     assert found["valid_tokens_per_response"]["mean"] == 200.0
@@ -116,7 +119,9 @@ def test_idle_ends_of_generation_by_gpu_and_node(tmp_path: Path) -> None:
         {"GPU-a": 0.0, "GPU-b": 1.0, "GPU-c": 4.0, "GPU-d": 1.0},
     ]
 
-    found = shown(write(tmp_path, [*start(), *generations(tails, [[400] * 4] * 2), end(20)]))["imbalance"]
+    found = shown(write_ledger(tmp_path, [*start(), *generations(tails, [[400] * 4] * 2), end(20)]))[
+        "imbalance"
+    ]
 
     assert found["waiting_fraction"] == pytest.approx(10 / 80)
     by_gpu = {row["uuid"]: row for row in found["by_gpu"]}
@@ -133,7 +138,7 @@ def test_a_gpu_whose_idleness_is_not_told_is_null_and_not_zero(tmp_path: Path) -
     """One GPU without utilisation: it is unknown, the others are known."""
     tails = [{"GPU-a": 0.0, "GPU-b": 2.0, "GPU-c": None, "GPU-d": 2.0}]
 
-    found = shown(write(tmp_path, [*start(), *generations(tails, [[400] * 4]), end(10)]))["imbalance"]
+    found = shown(write_ledger(tmp_path, [*start(), *generations(tails, [[400] * 4]), end(10)]))["imbalance"]
 
     rows = {row["uuid"]: row for row in found["by_gpu"]}
     assert (rows["GPU-c"]["waiting_fraction"], rows["GPU-a"]["last_updates"]) == (None, None)
@@ -142,7 +147,7 @@ def test_a_gpu_whose_idleness_is_not_told_is_null_and_not_zero(tmp_path: Path) -
 
 def test_a_ledger_that_does_not_tell_idle_ends_says_so(tmp_path: Path) -> None:
     """An older ledger: power by GPU is there, waiting is null with the reason."""
-    found = shown(write(tmp_path, [*start(), *generations([None], [[300, 300, 500, 500]]), end(10)]))[
+    found = shown(write_ledger(tmp_path, [*start(), *generations([None], [[300, 300, 500, 500]]), end(10)]))[
         "imbalance"
     ]
 
@@ -159,7 +164,9 @@ def test_unevenness_is_what_changes_between_gpus_and_not_what_they_differ_in_for
     uneven = (levels[:, None] * own * np.exp(rng.normal(0, 0.05, (40, 4)))).tolist()
 
     found = [
-        shown(write(tmp_path / name, [*start(), *generations([None] * 40, watts), end(400)]))["imbalance"]
+        shown(write_ledger(tmp_path / name, [*start(), *generations([None] * 40, watts), end(400)]))[
+            "imbalance"
+        ]
         for name, watts in (("even", even), ("uneven", uneven))
     ]
 
@@ -171,7 +178,9 @@ def test_in_flight_nobody_waits_for_the_end_of_generation(tmp_path: Path) -> Non
     """Generation that never stops has no end to wait for."""
     tails = [dict.fromkeys(GPUS, 1.0)]
 
-    found = shown(write(tmp_path, [*start(mode="async_inflight"), *generations(tails, [[400] * 4]), end(10)]))
+    found = shown(
+        write_ledger(tmp_path, [*start(mode="async_inflight"), *generations(tails, [[400] * 4]), end(10)])
+    )
 
     assert found["imbalance"]["waiting_fraction"] is None
     assert "never stops" in found["imbalance"]["waiting_reason"]
@@ -190,7 +199,7 @@ def test_pools_that_wait_for_each_other(tmp_path: Path) -> None:
     ]
     pools = [{"ev": "pool", "t_s": 0.3, "role": "generation", "gpus": ["GPU-a", "GPU-b"]}]
 
-    found = shown(write(tmp_path, [*start(mode="async_drained"), *pools, *own, end(10)]))
+    found = shown(write_ledger(tmp_path, [*start(mode="async_drained"), *pools, *own, end(10)]))
 
     rows = {row["pool"]: row for row in found["imbalance"]["by_pool"]}
     assert (rows["generation"]["mean_wait_s"], rows["generation"]["wait_fraction"]) == (6.0, 0.6)
@@ -220,7 +229,7 @@ def test_the_cost_of_a_reward_model(tmp_path: Path) -> None:
         end(10),
     ]
 
-    found = shown(write(tmp_path, events))["reward"]
+    found = shown(write_ledger(tmp_path, events))["reward"]
 
     assert found["paradigm"] == "model"
     assert (found["mean_elapsed_s"], found["mean_energy_j"], found["busy_fraction"]) == (4.0, 4_000.0, 0.6)
@@ -234,7 +243,7 @@ def test_the_cost_of_a_reward_model(tmp_path: Path) -> None:
 
 def test_a_run_without_reward_phase_says_where_its_cost_is(tmp_path: Path) -> None:
     """No reward phase: nulls, and the reasons."""
-    found = shown(write(tmp_path, [*start(), *generations([None], [[400] * 4]), end(10)]))["reward"]
+    found = shown(write_ledger(tmp_path, [*start(), *generations([None], [[400] * 4]), end(10)]))["reward"]
 
     assert (found["paradigm"], found["mean_energy_j"], found["moved_bytes_per_update"]) == (None, None, None)
     assert "no phase named reward" in found["reason"]

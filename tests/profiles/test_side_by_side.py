@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from profiles.small_ledgers import end, lengths, phase, start, update, write
+from profiles.small_ledgers import end, lengths, phase, start, update
+from report.ledgers import write_ledger
 
 from eerl_launch.errors import OptionError
 from eerl_launch.profiles.document import profile
@@ -32,7 +33,7 @@ def run(folder: Path, watts: float = 500.0, elapsed_s: float = 10.0, nodes: int 
                 responses=16,
             ),
         ]
-    return write(folder, [*events, end(2 * elapsed_s + 4)])
+    return write_ledger(folder, [*events, end(2 * elapsed_s + 4)])
 
 
 def compared(*folders: Path, labels: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -165,6 +166,6 @@ def test_ledgers_of_different_versions_are_compared_with_a_word(tmp_path: Path) 
     ]
     events[0]["versions"] = {"eerl": "0.2.0"}
 
-    found = compared(one, write(tmp_path / "b", events))
+    found = compared(one, write_ledger(tmp_path / "b", events))
 
     assert any("different versions of eerl: 0.1.0, 0.2.0" in note for note in found["notes"])

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from evidence.twin_ledgers import GOVERNOR, quiet, run_twin
 from evidence.twin_ledgers import write_run as write_twin
-from profiles.small_ledgers import end, phase, start, update, write
-from report.ledgers import RunSpec, write_run
+from profiles.small_ledgers import end, phase, start, update
+from report.ledgers import RunSpec, write_ledger, write_run
 
 from eerl_launch.profiles.document import profile
 from eerl_twin import preset
@@ -26,7 +26,7 @@ def signature(folder: Path, **options: Any) -> dict[str, dict[str, Any]]:
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     """Two updates: generation of 10 and 30 s with prefill inside, training of 10 s, validation in the second only."""
-    return write(
+    return write_ledger(
         tmp_path / "small",
         [
             *start(),
@@ -94,7 +94,7 @@ def test_parts_make_up_the_update(small: Path) -> None:
 
 def test_an_update_without_measured_energy_leaves_the_rest_right(tmp_path: Path) -> None:
     """One unmeasured run of training: time counts it, energy does not, and the reason is told."""
-    folder = write(
+    folder = write_ledger(
         tmp_path / "partial",
         [
             *start(),

@@ -416,7 +416,7 @@ def constant_power_events(
     yield end_event(spec, seconds, total)
 
 
-def write_ledger(folder: Path, events: Iterator[Event]) -> Path:
+def write_ledger(folder: Path, events: Iterable[Event]) -> Path:
     """``ledger.jsonl`` in ``folder`` with these events; the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with LedgerWriter(folder) as ledger:

@@ -90,8 +90,9 @@ class SyncCalibration(Turns):
         self._usable += learnt and evidence.in_force
         governed = evidence.pair is not None and evidence.pair.is_governor
         self._alternation.count(lowered=self.book.pair.is_lowered, reference=governed and learnt)
-        self._governor_reach.add(evidence)
         if evidence.observation is not None:
+            if evidence.is_reference:
+                self._governor_reach.add(evidence.observation)
             self._blind = 0 if parts_of(evidence.observation) is not None else self._blind + 1
 
     def _clocks_change(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from eerl_controller.situation import REACHED
-from eerl_controller.strategy import Evidence
+from eerl_controller.work import Observation
 
 #: Latest updates of the block that are kept: as many as a model begins with.
 MEMORY_UPDATES = 6
@@ -22,14 +22,14 @@ class GovernorReach:
         """Another block begins."""
         self._seen = []
 
-    def add(self, evidence: Evidence) -> None:
-        """One update."""
-        observation = evidence.observation
-        if observation is None or not evidence.is_reference:
-            return
+    def add(self, observation: Observation) -> None:
+        """One update of the governor's."""
         generation_mhz, training_mhz = observation.generation_achieved_mhz, observation.training_achieved_mhz
         if generation_mhz and training_mhz:
             self._seen = [*self._seen, (generation_mhz, training_mhz)][-MEMORY_UPDATES:]
+
+    def __len__(self) -> int:
+        return len(self._seen)
 
     def moved(self, ceilings_mhz: tuple[float, float], top_mhz: float, least: int) -> bool:
         """Whether at least ``least`` updates show that the governor no longer reaches what it did."""

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from eerl_controller.bayes.outcomes import Flags
 from eerl_controller.bayes.pool_menu import PoolMenu
 from eerl_controller.clocks import Pair
 from eerl_controller.records import UpdateRecord
-
-Flags = NDArray[np.bool_]
 
 #: Consumed responses may be older by one more version of the policy, on average.
 AGE_TOLERANCE = 1.0

@@ -112,8 +112,13 @@ class Paces:
     @property
     def noise(self) -> Three:
         """Standard deviation of an update's log seconds by part."""
-        a, b, c = (float(value) for value in self._known.weights @ self._known.scales)
+        a, b, c = (float(value) for value in self._shown)
         return a, b, c
+
+    @property
+    def _shown(self) -> Array:
+        """The noise that the readings have shown, over all suppositions."""
+        return np.asarray(self._known.weights @ self._known.scales)
 
     @property
     def pooled(self) -> tuple[Array, Array]:
@@ -304,7 +309,7 @@ class Paces:
 
     def _reweigh(self) -> None:
         """Go through all readings again with the noise that they have shown, under what explains them best."""
-        events, scales = self._events or [], self._known.weights @ self._known.scales
+        events, shown = self._events or [], self._shown
         self._events = None
         self._done.know(event[2] for event in events if event[0] == "read")
         supposed, found = self.work, []
@@ -312,10 +317,7 @@ class Paces:
             self.work = (supposed[0], training)
             if training != supposed[1]:
                 self._replay(events)
-                found_scales = self._known.weights @ self._known.scales
-            else:
-                found_scales = scales
-            self._replay(events, found_scales)
+            self._replay(events, shown if training == supposed[1] else self._shown)
             found.append((self._known.evidence, self.work, self._bank, self._paired))
         _, self.work, self._bank, self._paired = max(found, key=lambda item: item[0])
         self.bank.free_scales()

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from statistics import median
 from typing import Any
 
 from eerl_controller.bayes.alternation import BLOCK_UPDATES
+from eerl_controller.bayes.governor_reach import GovernorReach
 from eerl_controller.bayes.guard import Guard
 from eerl_controller.bayes.pool_learner import Look, PoolLearner
 from eerl_controller.bayes.pool_menu import PoolMenu
@@ -20,7 +20,7 @@ from eerl_controller.horizon import remaining_updates
 from eerl_controller.records import ClockGrid, ExecutionMode
 from eerl_controller.references import References
 from eerl_controller.settings import Settings
-from eerl_controller.situation import REACHED, ceilings_mhz
+from eerl_controller.situation import ceilings_mhz
 from eerl_controller.stateful import HOLDING
 from eerl_controller.states import Reason, State
 from eerl_controller.strategy import Evidence
@@ -46,8 +46,7 @@ class PoolCalibration(Turns):
         self._first: list[Look] = []
         #: Updates in a row under the plan of the latest.
         self._run_length, self._run_plan = 0, -1
-        #: Clocks that the governor reached in its block.
-        self._reached: list[tuple[float, float]] = []
+        self._governor_reach = GovernorReach()
         #: Updates in a row whose sides are not known.
         self._blind = 0
 
@@ -115,13 +114,13 @@ class PoolCalibration(Turns):
         self._blind = 0 if self._learner.look is not None else self._blind + 1
         if evidence.pair is not None and (learnt or (governed and evidence.settled)):
             self._guard.add(evidence.pair, evidence.record)
-        achieved = observation.generation_achieved_mhz, observation.training_achieved_mhz
-        if governed and learnt and achieved[0] and achieved[1]:
-            self._reached = [*self._reached, (achieved[0], achieved[1])][-FIRST_UPDATES:]
+        if governed and learnt:
+            self._governor_reach.add(observation)
 
     def _clocks_change(self) -> None:
         super()._clocks_change()
-        self._blind, self._reached = 0, []
+        self._blind = 0
+        self._governor_reach.forget()
 
     # -- calibration -------------------------------------------------------------------------------------------
 
@@ -180,24 +179,19 @@ class PoolCalibration(Turns):
 
     def _governor_moved(self) -> bool:
         """Whether the governor no longer reaches the clocks, or the pace, that all settings are measured from."""
-        if not self.book.pair.is_governor or len(self._reached) < BLOCK_UPDATES:
+        if not self.book.pair.is_governor or len(self._governor_reach) < BLOCK_UPDATES:
             return False
         if self._learner.known and self._learner.outdated:
             return True
-        for axis, ceiling in enumerate(self._learner.ceilings_mhz):
-            seen = min(median(item[axis] for item in self._reached), float(self._grid.governor_mhz))
-            near = seen >= REACHED * self._grid.governor_mhz and ceiling == self._grid.governor_mhz
-            if not near and not REACHED <= seen / ceiling <= 1.0 / REACHED:
-                return True
-        return False
+        top_mhz = float(self._grid.governor_mhz)
+        return self._governor_reach.moved(self._learner.ceilings_mhz, top_mhz, BLOCK_UPDATES)
 
     def _calibrate_again(self) -> None:
         """Another governor: everything is measured anew; what the run has lost so far stays lost."""
         self._menu, self._first = None, []
         self._alternation.restart()
         self._references.keep_last(BLOCK_UPDATES)
-        reached = ", ".join(f"{mhz:.0f}" for mhz in self._reached[-1])
-        note = f"the governor now reaches {reached} MHz"
+        note = f"the governor now reaches {self._governor_reach}"
         if self._learner.outdated:
             note = "updates take more than twice as long as before, under the governor too"
         if self.state is not State.REMEASURE:
@@ -228,7 +222,7 @@ class PoolCalibration(Turns):
             "first": [look.to_list() for look in self._first],
             "run_length": self._run_length,
             "run_plan": self._run_plan,
-            "reached": [list(item) for item in self._reached],
+            "governor_reach": self._governor_reach.to_list(),
             "blind": self._blind,
         }
 
@@ -241,4 +235,4 @@ class PoolCalibration(Turns):
         self._first = [Look.from_list(item) for item in values["first"]]
         self._run_length, self._run_plan = values["run_length"], values["run_plan"]
         self._blind = values["blind"]
-        self._reached = [(generation, training) for generation, training in values["reached"]]
+        self._governor_reach.load(values["governor_reach"])

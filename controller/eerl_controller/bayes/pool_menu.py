@@ -8,12 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from eerl_controller.bayes.curve import DEEPEST, basis
+from eerl_controller.bayes.menu import thinned
 from eerl_controller.bayes.outcomes import Array, Index
 from eerl_controller.bayes.pace_priors import Layout
 from eerl_controller.clocks import Pair
-
-#: Clocks nearer than this (a log) are not worth telling apart.
-LEAST_STEP = 0.02
 
 
 class PoolMenu:
@@ -34,7 +32,10 @@ class PoolMenu:
         self.locked: list[Array] = []
         self.rows: list[Array] = []
         for part, ceiling in enumerate(ceilings_mhz):
-            mhz: list[int | None] = [None, *thinned(clocks, ceiling)]
+            mhz: list[int | None] = [
+                None,
+                *(clock for clock in thinned(clocks, ceiling) if math.log(ceiling / clock) <= DEEPEST),
+            ]
             depths = np.array([0.0 if clock is None else math.log(ceiling / clock) for clock in mhz])
             rows = np.zeros((len(mhz), Layout.size))
             rows[:, Layout.curve[part]] = basis(depths)
@@ -59,16 +60,3 @@ class PoolMenu:
         if idle >= len(self.idles):
             return None
         return idle, self.mhz[0].index(pair.generation_mhz), self.mhz[1].index(pair.training_mhz)
-
-
-def thinned(clocks: Sequence[int], ceiling_mhz: float) -> list[int]:
-    """The clocks below the ceiling, from the top, no nearer to each other than is worth telling apart."""
-    kept: list[int] = []
-    last = ceiling_mhz
-    for mhz in sorted((clock for clock in clocks if clock < ceiling_mhz), reverse=True):
-        if math.log(ceiling_mhz / mhz) > DEEPEST:
-            break
-        if math.log(last / mhz) >= LEAST_STEP - 1e-9:
-            kept.append(mhz)
-            last = float(mhz)
-    return kept

@@ -7,8 +7,6 @@ later one, and stays lowered while the other is compared.
 
 from __future__ import annotations
 
-from eerl_controller.bayes.decision import next_step
-from eerl_controller.bayes.outcomes import Hope
 from eerl_controller.bayes.pool_calibration import PoolCalibration
 from eerl_controller.bayes.pool_table import PoolTable
 from eerl_controller.clocks import GOVERNOR
@@ -28,20 +26,10 @@ class BayesPools(PoolCalibration):
             return
         learner.refresh()
         barred = self._guard.barred(menu)
-
-        def outcomes(hope: Hope | None) -> PoolTable:
-            return PoolTable(menu, learner, hope, barred)
-
-        step = next_step(
-            outcomes,
-            learner.reach,
-            self._alternation,
-            self._allowance(),
-            self.book.pair,
-            self._settings,
+        self._next(
+            lambda hope: PoolTable(menu, learner, hope, barred),
             probing=self._probing or not self.book.pair.is_lowered,
         )
-        self._take(step)
 
     def _fail_setting(self, word: str) -> None:
         """What training learns from has suffered: these clocks are left, and not chosen again."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from eerl_controller.bayes.alternation import BLOCK_UPDATES
 from eerl_controller.bayes.calibration import SyncCalibration
-from eerl_controller.bayes.decision import first_below, first_fraction, next_step
+from eerl_controller.bayes.decision import first_below, first_fraction
 from eerl_controller.bayes.table import Table
 from eerl_controller.clocks import Pair, snap
 from eerl_controller.states import Reason, State
@@ -42,13 +42,4 @@ class BayesSync(SyncCalibration):
         if self.book.pair.is_governor and max(learner.reach) == 0.0:
             self._try_first()
             return
-        step = next_step(
-            lambda hope: Table(menu, learner, hope),
-            learner.reach,
-            self._alternation,
-            self._allowance(),
-            self.book.pair,
-            self._settings,
-            probing=self.book.pair.is_governor,
-        )
-        self._take(step)
+        self._next(lambda hope: Table(menu, learner, hope), probing=self.book.pair.is_governor)

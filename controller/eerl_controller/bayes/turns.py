@@ -8,11 +8,12 @@ held; ``REMEASURE`` while the governor is, for comparison.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from eerl_controller.bayes.alternation import BLOCK_UPDATES, Alternation
-from eerl_controller.bayes.decision import COMMITTED_UPDATES, Step, Turn
+from eerl_controller.bayes.decision import COMMITTED_UPDATES, Turn, next_step
+from eerl_controller.bayes.outcomes import Hope, Outcomes
 from eerl_controller.bayes.plan import Allowance, Choice
 from eerl_controller.bayes.warm import Knowing, leave, take_up
 from eerl_controller.clocks import GOVERNOR, Pair
@@ -32,6 +33,10 @@ class Known(Knowing, Protocol):
     @property
     def past_s(self) -> float:
         """Seconds that the run has taken."""
+
+    @property
+    def reach(self) -> Sequence[float]:
+        """How deep either clock has been while it could be learnt from, as a log below the governor's."""
 
     @property
     def lost_share(self) -> float:
@@ -74,8 +79,17 @@ class Turns(Stateful):
         left = max(float(self._known.seen), SHORT_RUN)
         return Allowance(limit, past_s, left, (COMMITTED_UPDATES, left))
 
-    def _take(self, step: Step) -> None:
-        """Do what was decided."""
+    def _next(self, outcomes: Callable[[Hope | None], Outcomes], *, probing: bool) -> None:
+        """Decide by the plan for the rest of the run, and do it; the clocks in force are a probe if ``probing``."""
+        step = next_step(
+            outcomes,
+            self._known.reach,
+            self._alternation,
+            self._allowance(),
+            self.book.pair,
+            self._settings,
+            probing=probing,
+        )
         if step.turn is Turn.PROBE:
             self._probe(step.choice)
         elif step.turn is Turn.EXPLORE:
