@@ -60,7 +60,9 @@ def check(outcome: Outcome, step: list[str] = STEP) -> None:
     assert outcome.returncode == 0, outcome.stderr[-3000:]
     assert outcome.notes() == []
     made, told = outcome.events("run")
-    assert (made["framework"], made["mode"]) == (told["framework"], told["mode"]) == ("verl", "colocated_sync")
+    assert (
+        (made["framework"], made["mode"]) == (told["framework"], told["mode"]) == ("verl", "colocated_sync")
+    )
     assert told["total_updates"] == 4
     assert outcome.spans() == (step * 2 + CHECK) * 2
     updates = outcome.updates(Mode.COLOCATED_SYNC)
