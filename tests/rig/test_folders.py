@@ -30,7 +30,7 @@ def test_only_folders_below_the_temporary_one_are_opened(
 
     assert [mode(folder) for folder in (inner, inner.parent, shared, tmp_path)] == [
         0o2771,
-        0o701,
+        0o711,
         0o1700,
         0o700,
     ]
