@@ -128,7 +128,8 @@ class NodeWatch:
         except BlockingIOError:
             return
         if not data:
-            self._selector.unregister(link.error_fd)
+            if link.error_fd in self._selector.get_map():  # its end may have been read with the agent's own
+                self._selector.unregister(link.error_fd)
             return
         text = data.decode("utf-8", "replace").strip()
         self._voice.log("event", kind="agent_stderr", text=text[:2000])
@@ -140,8 +141,7 @@ class NodeWatch:
             code: int | None = link.process.wait(1.0)
         except subprocess.TimeoutExpired:
             code = None
-        if link.error_fd in self._selector.get_map():
-            self._hear_complaint(link)
+        self._hear_complaint(link)
         why = link.complaints.of_an_end(time.monotonic())
         lost = [node for node in self._nodes.by_name.values() if node.state in ("expected", "joined")]
         if len(self._nodes.links) > 1:  # local agents stand in the order of the nodes
