@@ -21,6 +21,7 @@ from eerl_controller.records import ClockGrid, ClockPlan, ExecutionMode, RecordE
 from eerl_controller.references import References
 from eerl_controller.saving import Estimate, RunningSaving
 from eerl_controller.settings import Settings, SettingsError
+from eerl_controller.settling import tells_at_once
 from eerl_controller.states import Reason, State
 from eerl_controller.strategy import Evidence, Strategy, fixed, measure_only
 from eerl_controller.work import GENERATION_PHASES, Unusable, lost_between, observe_work, unusable_reason
@@ -180,8 +181,9 @@ class Controller:
             needed = self._seen
         first_plan = record.plan_id == 0 and self._run_length == self._seen
         settled = self._seen > self.settings.warmup_updates if first_plan else self._run_length > needed
+        timed = settled or (self._seen > self.settings.warmup_updates and tells_at_once(record))
         if self.mode is ExecutionMode.ASYNC_INFLIGHT:
-            settled = settled and self._carries_only_its_own(record)
+            settled = timed = settled and self._carries_only_its_own(record)
         pair = self._strategy.book.pair_of(record.plan_id)
         before = self._last_valid if self.mode is ExecutionMode.ASYNC_INFLIGHT else None
         observation = observe_work(record, before) if unusable is None else None
@@ -194,6 +196,7 @@ class Controller:
             pair=pair,
             in_force=record.plan_id == self.plan.plan_id,
             settled=settled,
+            timed=timed,
             after_gap=after_gap,
             lost=lost,
             is_reference=observation is not None and settled and pair is not None and pair.is_governor,

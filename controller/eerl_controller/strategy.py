@@ -32,6 +32,8 @@ class Evidence:
     in_force: bool
     #: Whether clocks had not just changed (``Settings.settle_updates``).
     settled: bool
+    #: Whether its time tells of its clocks: settled, or so long that it does all the same (``settling``).
+    timed: bool
     #: Whether updates were lost just before it.
     after_gap: bool
     #: How many were, as far as update numbers tell.

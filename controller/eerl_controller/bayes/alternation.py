@@ -9,8 +9,6 @@ from typing import Any
 from eerl_controller.bayes.plan import Choice
 from eerl_controller.clocks import GOVERNOR, Pair
 
-#: Usable updates of a block, lowered or governor: with one, a single straggler would be all that is known.
-BLOCK_UPDATES = 2
 #: A lock that was just found good is not looked at again sooner, but for an alarm: half of Table 3's "every 10".
 HOLD_UPDATES = 5
 #: However sure a plan is, the governor has a turn after so many updates: reward, policy age and what the report says
@@ -59,7 +57,7 @@ class Alternation:
         """Whether it is the governor's turn, by the share that the plan gives it."""
         if self.untried:
             return True
-        due = self.reference_due or self._since >= turn_updates(best.governed)
+        due = self.reference_due or self._since >= lowered_updates(best)
         return not ending and best.saving > 0.0 and due
 
     def interrupt(self, held: Pair) -> None:
@@ -70,7 +68,7 @@ class Alternation:
 
     def rest_updates(self, choice: Choice) -> int:
         """Updates for which a lock goes on before it is looked at again."""
-        due = math.ceil(turn_updates(choice.governed)) - self._since
+        due = math.ceil(lowered_updates(choice)) - self._since
         return min(HOLD_UPDATES, max(due, 1))
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,6 +87,6 @@ class Alternation:
         self._unreferenced = values["unreferenced"]
 
 
-def turn_updates(governed: float) -> float:
-    """Lowered updates between two blocks of the governor's, when it has this share of all updates."""
-    return (BLOCK_UPDATES + 1.0) * (1.0 - governed) / max(governed, 1e-3)
+def lowered_updates(choice: Choice) -> float:
+    """Lowered updates between two turns of the governor's, when it has the share that the plan gives it."""
+    return choice.turn_updates * (1.0 - choice.governed) / max(choice.governed, 1e-3)

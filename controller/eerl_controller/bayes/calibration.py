@@ -9,11 +9,11 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from eerl_controller.bayes.alternation import BLOCK_UPDATES
 from eerl_controller.bayes.first_updates import FIRST_UPDATES, FirstUpdates
 from eerl_controller.bayes.governor_reach import GovernorReach
 from eerl_controller.bayes.learner import Learner
 from eerl_controller.bayes.menu import Menu
+from eerl_controller.bayes.outcomes import BLOCK_UPDATES
 from eerl_controller.bayes.sample import parts_of
 from eerl_controller.bayes.turns import Turns
 from eerl_controller.clocks import GOVERNOR, idle_clock
@@ -89,7 +89,8 @@ class SyncCalibration(Turns):
     def _count(self, evidence: Evidence, learnt: bool) -> None:
         self._usable += learnt and evidence.in_force
         governed = evidence.pair is not None and evidence.pair.is_governor
-        self._alternation.count(lowered=self.book.pair.is_lowered, reference=governed and learnt)
+        lowered = self.book.pair.is_lowered and not self._probing
+        self._alternation.count(lowered=lowered, reference=governed and learnt)
         if evidence.observation is not None:
             if evidence.is_reference:
                 self._governor_reach.add(evidence.observation)

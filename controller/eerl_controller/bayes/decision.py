@@ -14,9 +14,9 @@ from enum import Enum
 
 import numpy as np
 
-from eerl_controller.bayes.alternation import BLOCK_UPDATES, Alternation
+from eerl_controller.bayes.alternation import Alternation
 from eerl_controller.bayes.curve import DEEPEST
-from eerl_controller.bayes.outcomes import HOPE_BLOCKS, Array, Flags, Hope, Index, Outcomes
+from eerl_controller.bayes.outcomes import BLOCK_UPDATES, HOPE_BLOCKS, Array, Flags, Hope, Index, Outcomes
 from eerl_controller.bayes.plan import Allowance, Choice, Plan, affordable, best_plan, choice
 from eerl_controller.clocks import Pair
 from eerl_controller.settings import Settings
@@ -96,7 +96,7 @@ def next_step(
     least = max(settings.min_gain, toll / max(allowance.left, 1.0))
     if here is not None and best.worth - here.worth < least:
         best = here
-    trial = BLOCK_UPDATES + 1.0
+    trial = table.turn_updates
     ending = allowance.left < LAST_PROBE_BLOCKS * trial
     if not probing and current.is_lowered and alternation.governors_turn(best, ending=ending):
         return Step(Turn.PROBE, best)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -127,9 +128,11 @@ class Learner:
             self.times.lose((a, b, c), self.clocks_of(wished))
         observation, pair = evidence.observation, evidence.pair
         parts = parts_of(observation) if observation is not None else None
-        learnt = observation is not None and parts is not None and pair is not None and evidence.settled
+        learnt = observation is not None and parts is not None and pair is not None and evidence.timed
         if learnt and observation is not None and parts is not None and pair is not None:
-            self._take(parts, self._effort.of(observation.counts), self.clocks_of(pair))
+            # Power also follows temperature, which takes longer.
+            timed = parts if evidence.settled else replace(parts, joules=None)
+            self._take(timed, self._effort.of(observation.counts), self.clocks_of(pair))
         if parts is not None and pair is not None:
             self._expect(parts, self.clocks_of(pair))
         if evidence.unusable is not Unusable.OPERATOR_HOLD:

@@ -18,6 +18,8 @@ Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Index = tuple[int, int, int]
 
+#: Usable updates of a block, lowered or governor: with one, a single straggler would be all that is known.
+BLOCK_UPDATES = 2
 #: Blocks that a hope is given to show what there is to it.
 HOPE_BLOCKS = 3.0
 
@@ -51,6 +53,10 @@ def hoped(rows: Array, covariance: Array, noise_sd: float, hope: Hope) -> tuple[
 
 class Outcomes(Protocol):
     """A model's belief about every setting; seconds are of an update, losses relative to the governor's."""
+
+    @property
+    def turn_updates(self) -> float:
+        """Updates that a turn of the governor's takes: its block, and one before where clocks need it to settle."""
 
     @property
     def saving(self) -> Array:

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eerl_controller.bayes.outcomes import Array, Flags, Index, Outcomes
+from eerl_controller.bayes.outcomes import BLOCK_UPDATES, Array, Flags, Index, Outcomes
 from eerl_controller.clocks import Pair
 
 Indices = NDArray[np.int64]
 
 #: Standard deviations of a one-sided 99 %.
 SURE = 2.326
-#: Part of a governor block that is evidence: the first of three updates is not, because clocks have just changed.
-BLOCK_USE = 2.0 / 3.0
 #: Updates differ twice: those that an expectation is the mean of, which are replaced as often, and those to come.
 SAMPLES = 2.0
 #: A loss of less than this share of an update is none.
@@ -57,6 +55,7 @@ class Choice:
     governed: float
     worth: float
     probe_saving: float
+    turn_updates: float
 
     def __str__(self) -> str:
         return (
@@ -76,6 +75,7 @@ def choice(table: Outcomes, at: Index, governed: float, worth: float) -> Choice:
         governed=governed,
         worth=worth,
         probe_saving=float(table.probe_saving[at]),
+        turn_updates=table.turn_updates,
     )
 
 
@@ -129,6 +129,8 @@ def within_limit(
     model, noise_s2, spread_s2 = (
         part.ravel()[at] for part in (table.model_sd, table.noise_s2, table.spread_s2)
     )
+    # Only part of a turn is evidence where clocks settle first.
+    use = BLOCK_UPDATES / table.turn_updates
     allowed = np.ones((len(shares), len(at)), dtype=bool)
     for left in allowance.ends:
         held = left * (1.0 - shares)
@@ -138,7 +140,7 @@ def within_limit(
         share, place = np.nonzero(allowed)
         error = (
             noise_s2[place]
-            * (1.0 / np.maximum(left * shares * BLOCK_USE, 1e-9) + 1.0 / np.maximum(held, 1e-9))[share]
+            * (1.0 / np.maximum(left * shares * use, 1e-9) + 1.0 / np.maximum(held, 1e-9))[share]
         )
         shared = with_past[place] + held[share] * variance[place]
         rest = past_s2 + held[share] * (with_past[place] + shared) - shared**2 / (variance[place] + error)

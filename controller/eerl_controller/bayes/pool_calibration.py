@@ -9,9 +9,9 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from eerl_controller.bayes.alternation import BLOCK_UPDATES
 from eerl_controller.bayes.governor_reach import GovernorReach
 from eerl_controller.bayes.guard import Guard
+from eerl_controller.bayes.outcomes import BLOCK_UPDATES
 from eerl_controller.bayes.pool_learner import Look, PoolLearner
 from eerl_controller.bayes.pool_menu import PoolMenu
 from eerl_controller.bayes.turns import Turns
@@ -20,6 +20,7 @@ from eerl_controller.horizon import remaining_updates
 from eerl_controller.records import ClockGrid, ExecutionMode
 from eerl_controller.references import References
 from eerl_controller.settings import Settings
+from eerl_controller.settling import tells_at_once
 from eerl_controller.situation import ceilings_mhz
 from eerl_controller.stateful import HOLDING
 from eerl_controller.states import Reason, State
@@ -59,8 +60,9 @@ class PoolCalibration(Turns):
     def observe(self, evidence: Evidence) -> None:
         """Take one update in and, if need be, wish for another plan."""
         settled = self._is_settled(evidence)
-        learnt = self._learner.observe(evidence, self.book.pair, settled=settled)
-        self._count(evidence, learnt)
+        timed = settled or (evidence.pair is not None and tells_at_once(evidence.record))
+        learnt = self._learner.observe(evidence, self.book.pair, settled=settled, timed=timed)
+        self._count(evidence, learnt=learnt, settled=settled)
         if evidence.unusable is Unusable.OPERATOR_HOLD or self.state is State.FAILED:
             return
         if self.state in HOLDING and not self.book.pair.is_governor:
@@ -103,7 +105,7 @@ class PoolCalibration(Turns):
             return evidence.settled
         return evidence.pair is not None and self._run_length > self._settings.settle_updates
 
-    def _count(self, evidence: Evidence, learnt: bool) -> None:
+    def _count(self, evidence: Evidence, *, learnt: bool, settled: bool) -> None:
         observation = evidence.observation
         self._usable += learnt and evidence.in_force
         governed = evidence.pair is not None and evidence.pair.is_governor
@@ -112,9 +114,9 @@ class PoolCalibration(Turns):
         if observation is None:
             return
         self._blind = 0 if self._learner.look is not None else self._blind + 1
-        if evidence.pair is not None and (learnt or (governed and evidence.settled)):
+        if evidence.pair is not None and ((learnt and settled) or (governed and evidence.settled)):
             self._guard.add(evidence.pair, evidence.record)
-        if governed and learnt:
+        if governed and learnt and settled:
             self._governor_reach.add(observation)
 
     def _clocks_change(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -50,6 +50,10 @@ class Look:
     sides: Sides
     counts: Mapping[str, float]
     age: float
+
+    def without_joules(self) -> Look:
+        """The same without power, which follows temperature too, and that follows clocks late."""
+        return replace(self, sides=replace(self.sides, busy_j=None, other_j=None))
 
     def to_list(self) -> list[Any]:
         """Ready for JSON."""
@@ -166,8 +170,11 @@ class PoolLearner:
         self.recent.keep(self._alarm.since)
         self.settle()
 
-    def observe(self, evidence: Evidence, wished: Pair, *, settled: bool) -> bool:
-        """Count the update's time and what its clocks took of it; True when it could be learnt from."""
+    def observe(self, evidence: Evidence, wished: Pair, *, settled: bool, timed: bool) -> bool:
+        """Count the update's time and what its clocks took of it; True when it could be learnt from.
+
+        ``timed``: its time tells of its clocks, its power only if it is ``settled`` too.
+        """
         record, pair = evidence.record, evidence.pair
         lost = evidence.lost
         self.seen += 1 + lost
@@ -188,8 +195,8 @@ class PoolLearner:
             self._lose_typically(float(lost), self.setting_of(wished), 0.0)
         self._newest = None
         if look is not None and pair is not None:
-            if settled:
-                self._learn(look, ran_under)
+            if timed:
+                self._learn(look if settled else look.without_joules(), ran_under)
             if not strange:
                 self._expect(look, ran_under)
         if evidence.unusable is not Unusable.OPERATOR_HOLD and not ran_under.is_governor:
@@ -197,7 +204,7 @@ class PoolLearner:
                 self._lose_typically(1.0, ran_under, validation_s)
             else:
                 self._lose(look.sides, ran_under, validation_s)
-        return look is not None and pair is not None and settled
+        return look is not None and pair is not None and timed
 
     def _is_strange(self, look: Look, setting: Lowered) -> bool:
         """Whether an update is far longer than its work explains, and the one before was not."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from eerl_controller.bayes.outcomes import Array, Flags, Hope, Index, hoped
+from eerl_controller.bayes.outcomes import BLOCK_UPDATES, Array, Flags, Hope, Index, hoped
 from eerl_controller.bayes.pace_priors import Layout
 from eerl_controller.bayes.pool_learner import PoolLearner
 from eerl_controller.bayes.pool_menu import PoolMenu
 from eerl_controller.bayes.sides import REST
 from eerl_controller.clocks import GOVERNOR, Pair
+from eerl_controller.settling import is_long
 
 #: A side that decides at least this share of what a change of pace adds to an update decides alone.
 ALONE = 0.9
@@ -33,6 +34,7 @@ class PoolTable:
         barred: Flags | None = None,
     ) -> None:
         self._menu, self._learner, self.barred = menu, learner, barred
+        self.turn_updates = BLOCK_UPDATES + (0.0 if is_long(learner.recent.total_s) else 1.0)
         recent, knee = learner.recent, learner.recent.knee
         self._mean, self._covariance = learner.paces.pooled
         expected = [

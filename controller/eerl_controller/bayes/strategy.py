@@ -6,9 +6,9 @@ Lowered clocks alternate with governor blocks in the share that the plan for the
 
 from __future__ import annotations
 
-from eerl_controller.bayes.alternation import BLOCK_UPDATES
 from eerl_controller.bayes.calibration import SyncCalibration
 from eerl_controller.bayes.decision import first_below, first_fraction
+from eerl_controller.bayes.outcomes import BLOCK_UPDATES
 from eerl_controller.bayes.table import Table
 from eerl_controller.clocks import Pair, snap
 from eerl_controller.states import Reason, State
@@ -42,4 +42,7 @@ class BayesSync(SyncCalibration):
         if self.book.pair.is_governor and max(learner.reach) == 0.0:
             self._try_first()
             return
-        self._next(lambda hope: Table(menu, learner, hope), probing=self.book.pair.is_governor)
+        self._next(
+            lambda hope: Table(menu, learner, hope),
+            probing=self._probing or not self.book.pair.is_lowered,
+        )

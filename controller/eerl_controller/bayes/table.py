@@ -10,13 +10,15 @@ from functools import cached_property
 
 import numpy as np
 
+from eerl_controller.bayes.comparing import compare
 from eerl_controller.bayes.learner import Learner
 from eerl_controller.bayes.menu import Menu
-from eerl_controller.bayes.outcomes import Array, Hope, Index, hoped
+from eerl_controller.bayes.outcomes import BLOCK_UPDATES, Array, Hope, Index, hoped
 from eerl_controller.bayes.powers import Layout as PowerLayout
 from eerl_controller.bayes.sample import GENERATION, REST, TRAINING
 from eerl_controller.bayes.time_prior import Layout
 from eerl_controller.clocks import GOVERNOR, Pair
+from eerl_controller.settling import is_long
 
 #: A locked clock never costs more than this beside what its depth explains (paper, appendix C: 0 to 2 %).
 WORST_OFFSET = 0.02
@@ -28,10 +30,9 @@ class Table:
     def __init__(self, menu: Menu, learner: Learner, hopeful: Hope | None = None) -> None:
         times, powers, outlook = learner.times, learner.powers, learner.outlook
         self.menu = menu
+        self.turn_updates = BLOCK_UPDATES + (0.0 if is_long(outlook.total_s) else 1.0)
         self._mean, self._covariance = times.bank.pooled()
         scales = times.noise
-        #: Variance of the seconds that an update takes at equal work.
-        noise_s2 = sum((value * scale) ** 2 for value, scale in zip(outlook.seconds, scales, strict=True))
         generation, training = menu.axes
         mean, power = self._mean, powers.mean
         idles = np.array([0.0] if menu.idle_mhz is None else [0.0, 1.0])
@@ -79,10 +80,12 @@ class Table:
             * np.exp(-cross_t - idle[TRAINING][:, None])[:, :, None]
         )
         self.saving = 1.0 - energy / sum(joules)
-        self.noise_s2: Array = np.broadcast_to(np.float64(noise_s2), self.saving.shape)
-        #: A sum of phases is known to be one, and a governor block is wholly the governor's.
+        a, b, c = (value * scale for value, scale in zip(seconds, scales, strict=True))
+        self._comparison = compare(self.saving, self.lost_s, (a, b, c), times.common)
+        self.noise_s2: Array = self._comparison.noise_s2
+        self.probe_saving, self.probe_lost_s = self._comparison.saving, self._comparison.lost_s
+        #: A sum of phases is known to be one.
         self.model_sd = self.spread_s2 = np.zeros_like(self.saving)
-        self.probe_saving = self.probe_lost_s = self.model_sd
         self.depths = (generation.depths, training.depths)
         self.barred = None
         # Gradients of the seconds lost by an update, by axis; the rest's belong to both and to idling.
@@ -137,8 +140,15 @@ class Table:
         return Pair(axes[0].mhz[at[1]], axes[1].mhz[at[2]], self.menu.idle_mhz if at[0] == 1 else None)
 
     def probe(self, at: Index) -> Pair:
-        """The governor's turn beside these clocks."""
-        return GOVERNOR
+        """The clocks under which these are compared: one phase's where that tells more, the less known one's."""
+        if not self._comparison.apart[at]:
+            return GOVERNOR
+        told = []
+        for axis, noise_s2 in zip((0, 1), self._comparison.alone_s2, strict=True):
+            rows = self._gradients[axis][at[axis + 1]]
+            doubt = float(rows @ self._covariance @ rows)
+            told.append(doubt**2 / (doubt + noise_s2))
+        return self.pair(at).with_clock(0 if told[0] >= told[1] else 1, None)
 
     def index(self, pair: Pair) -> Index | None:
         """Where a pair stands; None when it is not among the settings."""

@@ -70,6 +70,11 @@ class Times:
         a, b, c = (float(value) for value in self.bank.weights @ self.bank.scales)
         return a, b, c
 
+    @property
+    def common(self) -> float:
+        """How far an update's noise is that of both phases: the correlation of theirs."""
+        return float(self.bank.weights @ self._supposed.common)
+
     def begin(self, seconds: tuple[float, float, float], counts: Mapping[str, float]) -> None:
         """Start from typical seconds of the governor for this work; what was lost before stays lost."""
         before = self.bank.pooled() if self._bank is not None else None

@@ -11,9 +11,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from eerl_controller.bayes.alternation import BLOCK_UPDATES, Alternation
+from eerl_controller.bayes.alternation import Alternation
 from eerl_controller.bayes.decision import COMMITTED_UPDATES, Turn, next_step
-from eerl_controller.bayes.outcomes import Hope, Outcomes
+from eerl_controller.bayes.outcomes import BLOCK_UPDATES, Hope, Outcomes
 from eerl_controller.bayes.plan import Allowance, Choice
 from eerl_controller.bayes.warm import Knowing, leave, take_up
 from eerl_controller.clocks import GOVERNOR, Pair

@@ -9,6 +9,7 @@ from typing import Any
 
 from eerl_controller.clocks import GOVERNOR, Pair
 from eerl_controller.records import ExecutionMode, UpdateRecord
+from eerl_controller.settling import tells_at_once
 from eerl_controller.work import Unusable, lost_between, observe_work, phase_totals, unusable_reason
 
 #: The first update after a change of clocks is no evidence of either (Table 3).
@@ -127,7 +128,8 @@ class Reader:
         if record.elapsed_s is None:
             return None
         unusable = unusable_reason(record)
-        settled = (self._run_length > SETTLE_UPDATES or record.plan_id == 0) and not first
+        ran_alone = self._run_length > SETTLE_UPDATES or tells_at_once(record)
+        settled = (ran_alone or record.plan_id == 0) and not first
         if self._mode is ExecutionMode.ASYNC_INFLIGHT:
             settled = settled and self._carries_only_its_own(record)
         observation = observe_work(record) if record.elapsed_s and unusable in (None, *_TIMED) else None
