@@ -83,10 +83,10 @@ def test_a_later_arrival_is_replayed() -> None:
     """Generation 100 s and training 60 s: training is free until it takes as long, and then decides."""
     knee = meeting([(100.0, 60.0)] * 5)
 
-    assert knee.running_s(0.0, np.log(1.5)) == pytest.approx(100.0, rel=2e-3)
-    assert knee.running_s(0.0, np.log(2.0)) == pytest.approx(120.0, rel=2e-3)
-    assert knee.running_s(np.log(1.1), 0.0) == pytest.approx(110.0, rel=2e-3)
-    assert [float(part) for part in knee.critical_s(0.0, 0.0)] == pytest.approx([100.0, 0.0])
+    assert knee.at(0.0, np.log(1.5)).running_s == pytest.approx(100.0, rel=2e-3)
+    assert knee.at(0.0, np.log(2.0)).running_s == pytest.approx(120.0, rel=2e-3)
+    assert knee.at(np.log(1.1), 0.0).running_s == pytest.approx(110.0, rel=2e-3)
+    assert [float(part) for part in knee.governed.critical_s] == pytest.approx([100.0, 0.0])
 
 
 def taken(
@@ -124,7 +124,7 @@ def test_the_queue_tells_what_slower_training_costs(age: int, latency_share: flo
         rows = taken(place, mhz)
         slower = np.log(np.mean([row[1] for row in rows]) / np.mean([row[1] for row in governed]))
         truth_s = float(np.mean([row[2] for row in rows]))
-        assert knee.running_s(0.0, slower) == pytest.approx(truth_s, rel=0.02)
+        assert knee.at(0.0, slower).running_s == pytest.approx(truth_s, rel=0.02)
 
 
 def test_what_is_lost_for_a_while_is_won_back() -> None:

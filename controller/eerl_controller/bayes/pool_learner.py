@@ -288,8 +288,8 @@ class PoolLearner:
             critical = (governor_s, 0.0) if generation_s >= training_s else (0.0, governor_s)
         else:
             knee = self.recent.knee
-            scale = sides.running_s / float(knee.running_s(slow[0], slow[1]))
-            own, other = knee.critical_s(0.0, 0.0)
+            scale = sides.running_s / float(knee.at(slow[0], slow[1]).running_s)
+            own, other = knee.governed.critical_s
             critical = (scale * float(own), scale * float(other))
             governor_s = sum(critical)
             if self._newest is not None:
@@ -301,8 +301,8 @@ class PoolLearner:
         if setting.is_governor:
             return
         knee, slow = self.recent.knee, self.paces.slow(setting)
-        own, other = knee.critical_s(0.0, 0.0)
-        more_s = float(knee.running_s(slow[0], slow[1]) - knee.running_s(0.0, 0.0))
+        own, other = knee.governed.critical_s
+        more_s = float(knee.at(slow[0], slow[1]).running_s - knee.governed.running_s)
         rest_s = self.recent.rest_s * math.exp(slow[REST])
         critical = (updates * float(own), updates * float(other))
         self._account(critical, updates * more_s, updates * rest_s, setting, validation_s)

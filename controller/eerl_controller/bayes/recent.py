@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eerl_controller.bayes.backlog import BELIEFS, Batches, Queue, batches_of, believe
-from eerl_controller.bayes.knee import Knee, meeting
+from eerl_controller.bayes.knee import Going, Knee, meeting
 from eerl_controller.bayes.sides import REST, Lowered, Sides, Three
 from eerl_controller.records import ExecutionMode
 
@@ -108,7 +108,7 @@ class Recent:
     @property
     def own_s(self) -> float:
         """Governor seconds of an update without what visits it."""
-        return float(self.knee.running_s(0.0, 0.0)) + self.rest_s
+        return float(self.knee.governed.running_s) + self.rest_s
 
     @property
     def total_s(self) -> float:
@@ -178,17 +178,16 @@ class Recent:
             float(self._was.ready_s.mean()) if self._left else None,
         )
 
-    def model_sd(self, slow_generation: Array | float, slow_training: Array | float) -> Array:
+    def model_sd(self, going: Going) -> Array:
         """Standard deviation of a loss for how pools are supposed to go together, as a share of it."""
         if self._mode is ExecutionMode.ASYNC_DRAINED:
             # A rendezvous is seen.
-            return np.zeros(np.broadcast(slow_generation, slow_training).shape)
-        generation_s = self.knee.sides_s[0] * np.exp(slow_generation)
-        training_s = self.knee.sides_s[1] * np.exp(slow_training)
+            return np.zeros(going.shape)
+        generation_s, training_s = going.sides_s
         longer_s = np.maximum(generation_s, training_s)
         apart = 1.0 - np.minimum(generation_s, training_s) / longer_s
-        waiting = self.knee.running_s(slow_generation, slow_training) / longer_s - 1.0
-        own, other = self.knee.critical_s(slow_generation, slow_training)
+        waiting = going.running_s / longer_s - 1.0
+        own, other = going.critical_s
         in_turns = 4.0 * own * other / (own + other) ** 2
         unsure = np.maximum(in_turns, np.clip(1.0 - apart / NEAR, 0.0, 1.0)) + np.clip(
             waiting / WAITING, 0.0, 1.0
