@@ -41,26 +41,26 @@ OLDEST = 8
 class Queue:
     """How far a queue is: work done beyond the batch consumed last, and decode seconds since recent updates began.
 
-    Arrays by belief and setting; ``since_s`` by update before, the latest last.
+    Arrays by belief and setting; ``since_s`` by update before, the latest last, as far back as is wanted.
     """
 
     ready_s: Array
     since_s: Array
 
     @classmethod
-    def empty(cls, shape: tuple[int, int]) -> Queue:
+    def empty(cls, shape: tuple[int, int], back: int = OLDEST) -> Queue:
         """Nothing is ready, and every batch could have been begun long ago."""
-        return cls(np.zeros(shape), np.full((OLDEST, *shape), 1e9))
+        return cls(np.zeros(shape), np.full((back, *shape), 1e9))
 
-    def copy(self) -> Queue:
+    def copy(self, back: int = OLDEST) -> Queue:
         """Another one, as far as this."""
-        return Queue(self.ready_s, self.since_s)
+        return Queue(self.ready_s.copy(), self.since_s[-back:].copy())
 
-    def spread(self, shape: tuple[int, int]) -> Queue:
+    def spread(self, shape: tuple[int, int], back: int = OLDEST) -> Queue:
         """The mean over the beliefs, for as many others."""
         return Queue(
             np.full(shape, self.ready_s.mean()),
-            np.array([np.full(shape, item.mean()) for item in self.since_s]),
+            np.array([np.full(shape, item.mean()) for item in self.since_s[-back:]]),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,30 +71,6 @@ class Queue:
     def from_dict(cls, values: Mapping[str, Any]) -> Queue:
         """What :meth:`to_dict` wrote."""
         return cls(np.array(values["ready_s"]), np.array(values["since_s"]))
-
-    def step(
-        self,
-        work_s: float,
-        latency_s: Array,
-        training_s: float,
-        factor: Array,
-        limit_s: float,
-        age: int,
-    ) -> Array:
-        """Go through one update; returns its seconds. Work and latency are in decode seconds.
-
-        ``limit_s`` bounds how much work may be ready when it is over, ``age`` how many updates before it its batch
-        may have been begun.
-        """
-        waits = np.maximum(work_s - self.ready_s, latency_s - self.since_s[OLDEST - age])
-        running = np.maximum(waits, 0.0) * factor + training_s
-        decoded = running / factor
-        self.ready_s = np.minimum(self.ready_s + decoded - work_s, limit_s)
-        since_s = np.empty_like(self.since_s)
-        np.add(self.since_s[1:], decoded, out=since_s[:-1])
-        since_s[-1] = decoded
-        self.since_s = since_s
-        return np.asarray(running)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +93,8 @@ class Batches:
     ) -> Array:
         """Seconds of every update, or of the ``only`` first ones, by belief and setting; the queue goes along.
 
-        ``slower`` slows generation besides; ``as_it_was``: with the slowdowns that were in force.
+        ``slower`` slows generation besides; ``as_it_was``: with the slowdowns that were in force. Work and latency
+        are in decode seconds. The queue must know as many updates back as the batches are ``ahead``.
         """
         count = len(self.generation_s)
         works = np.concatenate([self.generation_s, self.generation_s[: self.ahead]])
@@ -125,14 +102,30 @@ class Batches:
         factors = slower[None, :] * (self.slower[0][:, None] if as_it_was else np.ones((count, 1)))
         training_s = self.training_s * (self.slower[1] if as_it_was else 1.0)
         ends = np.minimum(np.arange(count) + 1 + self.ahead, len(works))
+        # How much work may be ready when an update is over.
         limits_s = ends_s[ends] - ends_s[1 : count + 1]
         latency_s = latencies_s[:, None] * self.longest
-        steps = range(count if only is None else only)
-        every = [
-            queue.step(works[i], latency_s[:, i, None], training_s[i], factors[i], limits_s[i], self.ahead)
-            for i in steps
-        ]
-        return np.array(every)
+        steps = count if only is None else only
+        ready_s, back = queue.ready_s, len(queue.since_s)
+        every = np.empty((steps, *ready_s.shape))
+        # Decode seconds since an update began, by update: those that come are added at the end.
+        since_s = np.concatenate([queue.since_s, np.zeros_like(every)])
+        waits, decoded = np.empty_like(ready_s), np.empty_like(ready_s)
+        for i, (work_s, own_s, limit_s) in enumerate(
+            zip(works[:steps].tolist(), training_s[:steps].tolist(), limits_s[:steps].tolist(), strict=True)
+        ):
+            np.subtract(latency_s[:, i, None], since_s[back + i - self.ahead], out=waits)
+            np.maximum(work_s - ready_s, waits, out=waits)
+            np.maximum(waits, 0.0, out=waits)
+            np.multiply(waits, factors[i], out=waits)
+            running = np.add(waits, own_s, out=every[i])
+            np.divide(running, factors[i], out=decoded)
+            ready_s += decoded
+            ready_s -= work_s
+            np.minimum(ready_s, limit_s, out=ready_s)
+            since_s[i + 1 : back + i + 1] += decoded
+        queue.since_s = since_s[steps:]
+        return every
 
 
 def believe(batches: Batches, was: Queue) -> tuple[Knee, Array]:
@@ -143,7 +136,7 @@ def believe(batches: Batches, was: Queue) -> tuple[Knee, Array]:
     own_s = float((batches.training_s * batches.slower[1]).mean())
     binding_s = (batches.ahead + 1) * actual_s - own_s
     unit_s = binding_s / float((batches.longest * batches.slower[0]).mean())
-    start = was.spread((len(LATENCIES), 1))
+    start = was.spread((len(LATENCIES), 1), batches.ahead)
     expected = batches.run(start, LATENCIES * unit_s, np.ones(1), as_it_was=True).mean(axis=0)[:, 0]
     error = (expected - actual_s) / actual_s
     scale = np.hypot(EDGE_SD / np.sqrt(len(batches.running_s)), MODEL_SD)
@@ -151,7 +144,7 @@ def believe(batches: Batches, was: Queue) -> tuple[Knee, Array]:
     weight = np.exp(-0.5 * ((error**2 - (error**2).min()) / scale**2))
     chosen = LATENCIES[_quantiles(weight)] * unit_s
     ratios = RATIOS[::STRIDE]
-    queue = Queue.empty((BELIEFS, len(ratios)))
+    queue = Queue.empty((BELIEFS, len(ratios)), batches.ahead)
     batches.run(queue, chosen, np.exp(ratios), as_it_was=False)
     every = batches.run(queue, chosen, np.exp(ratios), as_it_was=False)
     curves = np.array([np.interp(RATIOS, ratios, curve) for curve in every.mean(axis=0)])

@@ -204,8 +204,8 @@ class Recent:
         # ready a pool that was slow for a while catches up.
         batches = self._batches([item.accounted for item in self._items])
         one, latencies_s = np.ones(1), self._latencies_s
-        lost = batches.run(self._was.copy(), latencies_s, one, as_it_was=True)[:, :, 0]
-        lost = lost - batches.run(self._would.copy(), latencies_s, one, as_it_was=False)[:, :, 0]
+        lost = batches.run(self._was.copy(batches.ahead), latencies_s, one, as_it_was=True)[:, :, 0]
+        lost = lost - batches.run(self._would.copy(batches.ahead), latencies_s, one, as_it_was=False)[:, :, 0]
         more_s = 0.0
         for item, lost_s in zip(self._items, lost.mean(axis=1).tolist(), strict=True):
             slow_g, slow_t, before_s = item.accounted
