@@ -12,7 +12,7 @@ from controller.test_modes_bad_input import Delayed, Spoiled
 from controller.worlds import INFLIGHT, training_bound, world
 
 from eerl_controller import Controller, Reason, Settings, UpdateRecord
-from eerl_controller.bayes.backlog import BELIEFS, Queue, batches_of, believe
+from eerl_controller.bayes.backlog import BELIEFS, GOVERNED, Queue, batches_of, believe
 from eerl_controller.bayes.knee import meeting
 from eerl_twin import FixedPlan, World, simulate
 from eerl_twin.conditions import draw
@@ -133,8 +133,8 @@ def test_what_is_lost_for_a_while_is_won_back() -> None:
     seconds = [(50.0, 45.0 * float(np.exp(t))) for _, t in slow]
     batches = batches_of(seconds, [1.0] * 40, [max(g, t) for g, t in seconds], slow, 2)
 
-    was = batches.run(Queue.empty((1, 1)), np.zeros(1), np.ones(1), as_it_was=True)[:, 0, 0]
-    would = batches.run(Queue.empty((1, 1)), np.zeros(1), np.ones(1), as_it_was=False)[:, 0, 0]
+    was = batches.run(Queue.empty((1, 1)), np.zeros(1), batches.as_it_was)[:, 0, 0]
+    would = batches.run(Queue.empty((1, 1)), np.zeros(1), GOVERNED)[:, 0, 0]
 
     lost = np.cumsum(was - would)
     assert lost[19] > 80.0

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,12 @@ SUMMED_UPDATES = 5
 #: No policy age beyond this is told apart.
 OLDEST = 8
 
+#: Factors by which either pool is slower, by update (or one for all) and setting.
+Slowed = tuple[Array, Array]
+_NOT: Array = np.ones((1, 1))
+#: Both at the governor's pace.
+GOVERNED: Slowed = (_NOT, _NOT)
+
 
 @dataclass(slots=True)
 class Queue:
@@ -56,6 +63,18 @@ class Queue:
         """Another one, as far as this."""
         return Queue(self.ready_s.copy(), self.since_s[-back:].copy())
 
+    def column(self, setting: int) -> Queue:
+        """That of one setting."""
+        return Queue(self.ready_s[:, [setting]], self.since_s[:, :, [setting]])
+
+    @classmethod
+    def side_by_side(cls, queues: Sequence[Queue]) -> Queue:
+        """Several settings as one."""
+        return cls(
+            np.concatenate([queue.ready_s for queue in queues], axis=1),
+            np.concatenate([queue.since_s for queue in queues], axis=2),
+        )
+
     def spread(self, shape: tuple[int, int], back: int = OLDEST) -> Queue:
         """The mean over the beliefs, for as many others."""
         return Queue(
@@ -73,7 +92,7 @@ class Queue:
         return cls(np.array(values["ready_s"]), np.array(values["since_s"]))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batches:
     """Consecutive batches: governor seconds of either pool's work, the longest response, what updates really took.
 
@@ -88,44 +107,56 @@ class Batches:
     slower: tuple[Array, Array]
     ahead: int
 
-    def run(
-        self, queue: Queue, latencies_s: Array, slower: Array, *, as_it_was: bool, only: int | None = None
-    ) -> Array:
+    @property
+    def as_it_was(self) -> Slowed:
+        """The slowdowns that were in force."""
+        return self.slower[0][:, None], self.slower[1][:, None]
+
+    @cached_property
+    def _limits_s(self) -> Array:
+        """How much work may be ready when an update is over, by update: that of the batches begun by then."""
+        count = len(self.generation_s)
+        ends_s = np.concatenate([[0.0], np.cumsum([*self.generation_s, *self.generation_s[: self.ahead]])])
+        ends = np.minimum(np.arange(count) + 1 + self.ahead, len(ends_s) - 1)
+        return np.asarray(ends_s[ends] - ends_s[1 : count + 1])
+
+    def run(self, queue: Queue, latencies_s: Array, slowed: Slowed, *, only: int | None = None) -> Array:
         """Seconds of every update, or of the ``only`` first ones, by belief and setting; the queue goes along.
 
-        ``slower`` slows generation besides; ``as_it_was``: with the slowdowns that were in force. Work and latency
-        are in decode seconds. The queue must know as many updates back as the batches are ``ahead``.
+        Work and latency are in decode seconds. The queue must know as many updates back as batches are ``ahead``.
         """
-        count = len(self.generation_s)
-        works = np.concatenate([self.generation_s, self.generation_s[: self.ahead]])
-        ends_s = np.concatenate([[0.0], np.cumsum(works)])
-        factors = slower[None, :] * (self.slower[0][:, None] if as_it_was else np.ones((count, 1)))
-        training_s = self.training_s * (self.slower[1] if as_it_was else 1.0)
-        ends = np.minimum(np.arange(count) + 1 + self.ahead, len(works))
-        # How much work may be ready when an update is over.
-        limits_s = ends_s[ends] - ends_s[1 : count + 1]
-        latency_s = latencies_s[:, None] * self.longest
-        steps = count if only is None else only
-        ready_s, back = queue.ready_s, len(queue.since_s)
-        every = np.empty((steps, *ready_s.shape))
-        # Decode seconds since an update began, by update: those that come are added at the end.
-        since_s = np.concatenate([queue.since_s, np.zeros_like(every)])
-        waits, decoded = np.empty_like(ready_s), np.empty_like(ready_s)
-        for i, (work_s, own_s, limit_s) in enumerate(
-            zip(works[:steps].tolist(), training_s[:steps].tolist(), limits_s[:steps].tolist(), strict=True)
-        ):
-            np.subtract(latency_s[:, i, None], since_s[back + i - self.ahead], out=waits)
-            np.maximum(work_s - ready_s, waits, out=waits)
-            np.maximum(waits, 0.0, out=waits)
-            np.multiply(waits, factors[i], out=waits)
-            running = np.add(waits, own_s, out=every[i])
-            np.divide(running, factors[i], out=decoded)
-            ready_s += decoded
-            ready_s -= work_s
-            np.minimum(ready_s, limit_s, out=ready_s)
-            since_s[i + 1 : back + i + 1] += decoded
-        queue.since_s = since_s[steps:]
+        steps = slice(only)
+        works_s, limits_s = self.generation_s[steps], self._limits_s[steps]
+        ready_s, back, count = queue.ready_s, len(queue.since_s), len(works_s)
+        every = np.empty((count, *ready_s.shape))
+        # One shape for all, since numpy goes through unlike ones several times as slowly.
+        factors = _filled(slowed[0][steps, None], every)
+        own_s = _filled((self.training_s[:, None] * slowed[1])[steps, None], every)
+        latency_s = _filled((latencies_s * self.longest[steps, None])[:, :, None], every)
+        # Decode seconds since an update began, by update; the coming ones begin one by one.
+        since_s = np.concatenate([queue.since_s, np.empty_like(every)])
+        waits_s, batch_s, never = np.empty_like(ready_s), np.empty_like(ready_s), np.zeros(())
+        for i in range(count):
+            work_s, factor, decoded_s = works_s[i, ...], factors[i], since_s[back + i]
+            np.subtract(work_s, ready_s, out=batch_s)
+            np.subtract(latency_s[i], since_s[back + i - self.ahead], out=waits_s)
+            np.maximum(batch_s, waits_s, out=waits_s)
+            np.maximum(waits_s, never, out=waits_s)
+            np.multiply(waits_s, factor, out=waits_s)
+            running_s = np.add(waits_s, own_s[i], out=every[i])
+            np.divide(running_s, factor, out=decoded_s)
+            np.add(ready_s, decoded_s, out=ready_s)
+            np.subtract(ready_s, work_s, out=ready_s)
+            np.minimum(ready_s, limits_s[i, ...], out=ready_s)
+            if back > 1:
+                since_s[i + 1 : back + i] += decoded_s
+        queue.since_s = since_s[count:]
         return every
+
+
+def _filled(values: Array, like: Array) -> Array:
+    """The values in another one's shape."""
+    return np.ascontiguousarray(np.broadcast_to(values, like.shape))
 
 
 def believe(batches: Batches, was: Queue) -> tuple[Knee, Array]:
@@ -137,7 +168,7 @@ def believe(batches: Batches, was: Queue) -> tuple[Knee, Array]:
     binding_s = (batches.ahead + 1) * actual_s - own_s
     unit_s = binding_s / float((batches.longest * batches.slower[0]).mean())
     start = was.spread((len(LATENCIES), 1), batches.ahead)
-    expected = batches.run(start, LATENCIES * unit_s, np.ones(1), as_it_was=True).mean(axis=0)[:, 0]
+    expected = batches.run(start, LATENCIES * unit_s, batches.as_it_was).mean(axis=0)[:, 0]
     error = (expected - actual_s) / actual_s
     scale = np.hypot(EDGE_SD / np.sqrt(len(batches.running_s)), MODEL_SD)
     # A replay that is too short even without latency, or too long with every one, still has a nearest.
@@ -145,8 +176,9 @@ def believe(batches: Batches, was: Queue) -> tuple[Knee, Array]:
     chosen = LATENCIES[_quantiles(weight)] * unit_s
     ratios = RATIOS[::STRIDE]
     queue = Queue.empty((BELIEFS, len(ratios)), batches.ahead)
-    batches.run(queue, chosen, np.exp(ratios), as_it_was=False)
-    every = batches.run(queue, chosen, np.exp(ratios), as_it_was=False)
+    slowed = np.exp(ratios)[None, :], _NOT
+    batches.run(queue, chosen, slowed)
+    every = batches.run(queue, chosen, slowed)
     curves = np.array([np.interp(RATIOS, ratios, curve) for curve in every.mean(axis=0)])
     critical = np.clip(np.gradient(curves.mean(axis=0), RATIOS), 0.0, curves.mean(axis=0))
     # What one update loses the next ones may win back: only sums over some of them tell the variance of long ones.
