@@ -125,7 +125,7 @@ class Paces:
         """Mean and covariance of the state over all suppositions; worked out once until something is read."""
         known = self._pooled
         if known is None:
-            known = self.bank.pooled()
+            known = self._known.pooled()
             if self.may_follow:
                 _doubt_following(*known)
         self._pooled = known
@@ -210,11 +210,11 @@ class Paces:
     def work_log(self, part: int, counts: Mapping[str, float]) -> float:
         """Expected log of a side's time for this work, relative to the work at the beginning."""
         deviations, _ = self._done.deviations(self.work[part], counts)
-        return float(self.bank.pooled_mean()[Layout.work[part]] @ deviations)
+        return float(self._known.pooled_mean()[Layout.work[part]] @ deviations)
 
     def excess(self, seconds: Three, counts: Mapping[str, float], setting: Lowered) -> float:
         """How many times as long as expected of its work the slower of both sides took."""
-        mean, slow = self.bank.pooled_mean(), self.slow(setting)
+        mean, slow = self._known.pooled_mean(), self.slow(setting)
         return max(
             seconds[part]
             / math.exp(float(mean[Layout.level[part]]) + self.work_log(part, counts) + slow[part])
