@@ -28,8 +28,6 @@ LATENCIES: Array = np.linspace(0.0, 1.6, 33)
 BELIEFS = 6
 #: Every so many of the curve's ratios are replayed, and what lies between is drawn straight.
 STRIDE = 4
-_REPLAYED: Array = RATIOS[::STRIDE]
-_LEFT = np.arange(len(RATIOS)) // STRIDE
 #: How far a replay's total may be off: a part of a batch in so many updates, and what it does not know of.
 EDGE_SD, MODEL_SD = 0.05, 0.004
 #: A pool that waits for a smaller share of an update than this does not wait.
@@ -176,24 +174,18 @@ def believe(batches: Batches, was: Queue) -> tuple[Knee, Array]:
     # A replay that is too short even without latency, or too long with every one, still has a nearest.
     weight = np.exp(-0.5 * ((error**2 - (error**2).min()) / scale**2))
     chosen = LATENCIES[_quantiles(weight)] * unit_s
-    ratios = _REPLAYED
+    ratios = RATIOS[::STRIDE]
     queue = Queue.empty((BELIEFS, len(ratios)), batches.ahead)
     slowed = np.exp(ratios)[None, :], _NOT
     batches.run(queue, chosen, slowed)
     every = batches.run(queue, chosen, slowed)
-    curves = _between(every.mean(axis=0))
+    curves = np.array([np.interp(RATIOS, ratios, curve) for curve in every.mean(axis=0)])
     critical = np.clip(np.gradient(curves.mean(axis=0), RATIOS), 0.0, curves.mean(axis=0))
     # What one update loses the next ones may win back: only sums over some of them tell the variance of long ones.
     blocks = np.array_split(every.mean(axis=1), max(len(every) // SUMMED_UPDATES, 1))
-    each = _between(np.array([block.sum(axis=0) / np.sqrt(len(block)) for block in blocks]))
+    sums = [block.sum(axis=0) / np.sqrt(len(block)) for block in blocks]
+    each = np.array([np.interp(RATIOS, ratios, item) for item in sums])
     return Knee(curves, critical, (generation_s, training_s), each), chosen
-
-
-def _between(rows: Array) -> Array:
-    """What is drawn straight between the ratios that are replayed, as ``numpy.interp`` does for a single row."""
-    steps = np.zeros_like(rows)
-    steps[:, :-1] = np.diff(rows) / np.diff(_REPLAYED)
-    return np.asarray(steps[:, _LEFT] * (RATIOS - _REPLAYED[_LEFT]) + rows[:, _LEFT])
 
 
 def _quantiles(weight: Array) -> NDArray[np.intp]:
