@@ -128,30 +128,28 @@ class Batches:
         steps = slice(only)
         works_s, limits_s = self.generation_s[steps], self._limits_s[steps]
         ready_s, back, count = queue.ready_s, len(queue.since_s), len(works_s)
+        factors = slowed[0][steps, None]
+        # Decode seconds of every update so far, since it began; the coming ones begin one by one.
         every = np.empty((count, *ready_s.shape))
+        since_s = np.concatenate([queue.since_s, every])
         # One shape for all, since numpy goes through unlike ones several times as slowly.
-        factors = _filled(slowed[0][steps, None], every)
-        own_s = _filled((self.training_s[:, None] * slowed[1])[steps, None], every)
+        trained_s = _filled((self.training_s[:, None] * slowed[1])[steps, None] / factors, every)
         latency_s = _filled((latencies_s * self.longest[steps, None])[:, :, None], every)
-        # Decode seconds since an update began, by update; the coming ones begin one by one.
-        since_s = np.concatenate([queue.since_s, np.empty_like(every)])
-        waits_s, batch_s, never = np.empty_like(ready_s), np.empty_like(ready_s), np.zeros(())
+        missing_s, waits_s, nothing = np.empty_like(ready_s), np.empty_like(ready_s), np.zeros(())
         for i in range(count):
-            work_s, factor, decoded_s = works_s[i, ...], factors[i], since_s[back + i]
-            np.subtract(work_s, ready_s, out=batch_s)
+            decoded_s = since_s[back + i]
+            np.subtract(works_s[i, ...], ready_s, out=missing_s)
             np.subtract(latency_s[i], since_s[back + i - self.ahead], out=waits_s)
-            np.maximum(batch_s, waits_s, out=waits_s)
-            np.maximum(waits_s, never, out=waits_s)
-            np.multiply(waits_s, factor, out=waits_s)
-            running_s = np.add(waits_s, own_s[i], out=every[i])
-            np.divide(running_s, factor, out=decoded_s)
-            np.add(ready_s, decoded_s, out=ready_s)
-            np.subtract(ready_s, work_s, out=ready_s)
+            np.maximum(missing_s, waits_s, out=waits_s)
+            np.maximum(waits_s, nothing, out=waits_s)
+            np.add(waits_s, trained_s[i], out=decoded_s)
+            np.subtract(decoded_s, missing_s, out=ready_s)
             np.minimum(ready_s, limits_s[i, ...], out=ready_s)
+            every[i] = decoded_s
             if back > 1:
                 since_s[i + 1 : back + i] += decoded_s
         queue.since_s = since_s[count:]
-        return every
+        return every * factors
 
 
 def _filled(values: Array, like: Array) -> Array:
