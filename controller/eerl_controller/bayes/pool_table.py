@@ -73,32 +73,35 @@ class PoolTable:
     def _variances(self) -> None:
         """Variance of each setting's lost seconds by update, and its covariance with what is lost so far."""
         ground, critical = self._ground, self._going.critical_s
-        weights = [(critical[0] + self._validated_s) * self._kept[0], critical[1] * self._kept[1]]
-        self._weights = weights
-        changed = [critical[axis] - ground.governor_critical_s[axis] for axis in (0, 1)]
-        own_variance = weights[0] ** 2 * ground.own[0]
-        variance = (
-            own_variance + weights[1] ** 2 * ground.own[1] + 2.0 * weights[0] * weights[1] * ground.both
-        )
-        with_past = weights[0] * ground.own_past[0] + weights[1] * ground.own_past[1]
-        follows = critical[0] * self._menu.depths[1][None, :]
-        unknown = follows**2 * ground.follow_variance
+        # Derivatives of the lost seconds: by the log slowdown of either side, and by its level.
+        generation = (critical[0] + self._validated_s) * self._kept[0]
+        training = critical[1] * self._kept[1]
+        levels = [critical[axis] - ground.governor_critical_s[axis] for axis in (0, 1)]
+        self._weights = (generation, training)
+        with_past = generation * ground.own_past[0] + training * ground.own_past[1]
+        with_past += levels[0] * ground.level_past[0]
+        with_past += levels[1] * ground.level_past[1]
+        (first_g, first_t), (second_g, second_t) = ground.with_level
+        with_g = training * ground.both + levels[0] * first_g + levels[1] * second_g
+        with_t = levels[0] * first_t + levels[1] * second_t
+        among = ground.levels
+        variance = levels[0] * (levels[0] * among[0, 0] + levels[1] * (2.0 * among[0, 1]))
+        variance += levels[1] ** 2 * among[1, 1]
         if ground.may_follow:
-            variance = variance + unknown
-            for axis in (0, 1):
-                variance = variance + 2.0 * follows * weights[axis] * ground.with_follow[axis]
-                variance = variance + 2.0 * follows * changed[axis] * ground.follow_level[axis]
-            with_past = with_past + follows * ground.follow_past
-        #: Whether generation's own clock is what is least known of a setting's cost, not what follows training.
-        self._clear = unknown <= own_variance
-        for axis in (0, 1):
-            with_past = with_past + changed[axis] * ground.level_past[axis]
-            of_generation, of_training = ground.with_level[axis]
-            variance = variance + 2.0 * changed[axis] * (
-                weights[0] * of_generation + weights[1] * of_training
-            )
-            for other in (0, 1):
-                variance = variance + changed[axis] * changed[other] * ground.levels[axis, other]
+            # And by how much of training's depth generation's pace follows.
+            follows = critical[0] * self._menu.depths[1][None, :]
+            with_past += follows * ground.follow_past
+            with_g += follows * ground.with_follow[0]
+            with_t += follows * ground.with_follow[1]
+            unknown = follows**2 * ground.follow_variance
+            of_levels = levels[0] * ground.follow_level[0] + levels[1] * ground.follow_level[1]
+            variance += unknown + 2.0 * follows * of_levels
+            #: Whether generation's own clock is what is least known of a setting's cost, not what follows training.
+            self._clear: Flags | None = unknown <= generation**2 * ground.own[0]
+        else:
+            self._clear = None
+        variance += generation * (generation * ground.own[0] + 2.0 * with_g)
+        variance += training * (training * ground.own[1] + 2.0 * with_t)
         together = self._going.variance_s2
         self.variance = (np.maximum(variance, 0.0) + together)[None] + ground.rest_variance
         # How pools go together is one unknown: what it makes of the latest updates and of the next adds up.
@@ -106,7 +109,7 @@ class PoolTable:
         self.with_past = with_past[None] + (ground.rest_past + doubted_s * np.sqrt(together)[None])
         self.past = (ground.past[0], ground.past[1] + doubted_s**2)
         noise = ground.noise
-        noise_s2 = (weights[0] * noise[0]) ** 2 + (weights[1] * noise[1]) ** 2 + ground.rest_noise_s2
+        noise_s2 = (generation * noise[0]) ** 2 + (training * noise[1]) ** 2 + ground.rest_noise_s2
         self.noise_s2: Array = np.broadcast_to(noise_s2[None], self.variance.shape)
 
     def _probes(self) -> None:
@@ -122,7 +125,7 @@ class PoolTable:
             stays = (self._weights[axis] >= ALONE * whole)[None] & (self.lost_s[side] <= self.lost_s)
             # A side that is the governor's already has nothing to be compared.
             stays[side] = False
-            if axis == 1:
+            if axis == 1 and self._clear is not None:
                 stays &= self._clear[None]
             self._stays.append(stays)
             self.probe_saving = np.where(stays, self.saving[side], self.probe_saving)
