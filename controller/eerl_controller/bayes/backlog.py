@@ -216,8 +216,9 @@ def batches_of(
     # Where training waited for a generation that never idled, its batch was ready just when it went on; where
     # generation idled, it was as far ahead as it may be when the update was over.
     done_s = {} if begun_s is None else {-1: -begun_s}
-    done_s |= {int(i): float(ready_s[i]) for i in np.flatnonzero(waits & ~idles)}
-    done_s |= {int(i) + ahead: float(after_s[i]) for i in np.flatnonzero(idles)}
+    just = waits & ~idles
+    done_s |= zip(np.flatnonzero(just).tolist(), ready_s[just].tolist(), strict=True)
+    done_s |= zip((np.flatnonzero(idles) + ahead).tolist(), after_s[idles].tolist(), strict=True)
     return Batches(
         generation_s=_works(done_s, generation_s.mean(), training_s),
         training_s=training_s,

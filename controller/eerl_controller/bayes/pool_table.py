@@ -63,7 +63,10 @@ class PoolTable:
             busy_s = self._going.sides_s[pool]
             waits_s = np.maximum(self._going.running_s - busy_s, 0.0)[None]
             other_s = waits_s + ground.rest_taken_s
-            idling = menu.idles[:, None, None] * waits_s / np.maximum(other_s, 1e-9)
+            # Without an idle clock, what a waiting pool draws is a matter of its clock alone.
+            idling: Array | float = 0.0
+            if menu.idle_mhz is not None:
+                idling = menu.idles[:, None, None] * waits_s / np.maximum(other_s, 1e-9)
             below = menu.below[pool][shape][None]
             energy = (
                 energy + (ground.busy_w[pool] * busy_s)[None] + ground.other_w(pool, below, idling) * other_s

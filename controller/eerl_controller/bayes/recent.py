@@ -188,9 +188,8 @@ class Recent:
         waiting = going.running_s / longer_s - 1.0
         own, other = going.critical_s
         in_turns = 4.0 * own * other / (own + other) ** 2
-        unsure = np.maximum(in_turns, np.clip(1.0 - apart / NEAR, 0.0, 1.0)) + np.clip(
-            waiting / WAITING, 0.0, 1.0
-        )
+        near = np.maximum(1.0 - apart / NEAR, 0.0)
+        unsure = np.maximum(in_turns, near) + np.maximum(waiting / WAITING, 0.0)
         return np.asarray(np.maximum(QUEUE_SD * np.minimum(unsure, 1.0), PACE_SD))
 
     def corrected_s(self) -> float:
