@@ -129,24 +129,26 @@ class Batches:
         works_s, limits_s = self.generation_s[steps], self._limits_s[steps]
         ready_s, back, count = queue.ready_s, len(queue.since_s), len(works_s)
         factors = slowed[0][steps, None]
-        # Decode seconds of every update so far, since it began; the coming ones begin one by one.
-        every = np.empty((count, *ready_s.shape))
-        since_s = np.concatenate([queue.since_s, every])
+        # Decode seconds since an update began, by update; the coming ones begin one by one.
+        since_s = np.concatenate([queue.since_s, np.empty((count, *ready_s.shape))])
+        every = since_s[back:] if back == 1 else np.empty((count, *ready_s.shape))
         # One shape for all, since numpy goes through unlike ones several times as slowly.
         trained_s = _filled((self.training_s[:, None] * slowed[1])[steps, None] / factors, every)
         latency_s = _filled((latencies_s * self.longest[steps, None])[:, :, None], every)
         missing_s, waits_s, nothing = np.empty_like(ready_s), np.empty_like(ready_s), np.zeros(())
-        for i in range(count):
-            decoded_s = since_s[back + i]
+        begun_s = since_s[back - self.ahead :]
+        for i, (decoded_s, own_s, late_s, ago_s) in enumerate(
+            zip(since_s[back:], trained_s, latency_s, begun_s, strict=False)
+        ):
             np.subtract(works_s[i, ...], ready_s, out=missing_s)
-            np.subtract(latency_s[i], since_s[back + i - self.ahead], out=waits_s)
+            np.subtract(late_s, ago_s, out=waits_s)
             np.maximum(missing_s, waits_s, out=waits_s)
             np.maximum(waits_s, nothing, out=waits_s)
-            np.add(waits_s, trained_s[i], out=decoded_s)
+            np.add(waits_s, own_s, out=decoded_s)
             np.subtract(decoded_s, missing_s, out=ready_s)
             np.minimum(ready_s, limits_s[i, ...], out=ready_s)
-            every[i] = decoded_s
             if back > 1:
+                every[i] = decoded_s
                 since_s[i + 1 : back + i] += decoded_s
         queue.since_s = since_s[count:]
         return every * factors
