@@ -10,47 +10,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eerl_controller.bayes.curve import basis
 from eerl_controller.bayes.filter import FilterBank
 from eerl_controller.bayes.pace_priors import (
-    BATCH,
-    COMMON,
-    CORRELATIONS,
-    FOLLOWING_SD,
     GENERATION_WORK,
-    IDLE_MEAN,
-    IDLE_SD,
-    LEVEL_SD,
-    LEVEL_WALKS,
     NOISE,
-    NOT_FOLLOWING,
-    OFFSET_MEAN,
-    OFFSET_SD,
-    OFFSET_WALK,
-    REST_SLOPE_MEAN,
-    REST_SLOPE_SD,
-    REWEIGHED,
     SIDES,
-    SLOPE_WALK,
     SLOPES,
     TRAINING_WORK,
     WHITE,
-    WORK_WALK,
     Layout,
+    Suppositions,
     Work,
+    clock_states,
+    doubt_following,
+    prior,
+    response_row,
 )
 from eerl_controller.bayes.pace_work import WorkDone
 from eerl_controller.bayes.sides import GENERATION, REST, TRAINING, Lowered, Three
-from eerl_controller.bayes.warm import extract, insert
+from eerl_controller.bayes.warm import extract
 from eerl_controller.records import ExecutionMode
 
 Array = NDArray[np.float64]
+
+#: After so many readings all of them are weighed anew by the noise that they have shown: at first it was a guess.
+REWEIGHED = (6, 12, 24, 48)
 
 
 class Paces:
@@ -70,22 +59,9 @@ class Paces:
         self._pooled: tuple[Array, Array] | None = None
         #: Mean and variance of the seconds lost to an earlier governor's clocks.
         self._spent = (0.0, 0.0)
-        # Without a rendezvous nobody knows in which update the batch was generated that is trained on.
-        shared = COMMON + (BATCH if self._drained else ())
-        suppositions = list(product(CORRELATIONS, shared, LEVEL_WALKS))
-        self._common = np.array([common for _, (common, _), _ in suppositions])
-        self._batch = np.array([batch for _, (_, batch), _ in suppositions])
+        self._supposed = Suppositions(drained=self._drained)
         #: Whether the state knows what generation showed of the batch that training is to consume.
         self._paired = False
-        self._decay = np.ones((len(suppositions), Layout.size))
-        self._walk = np.zeros((len(suppositions), Layout.size))
-        for i, (correlation, _, level_walk) in enumerate(suppositions):
-            self._decay[i, [Layout.common, *Layout.own]] = correlation
-            self._walk[i, list(Layout.level)] = level_walk**2
-        self._walk[:, list(Layout.offset)] = OFFSET_WALK**2
-        for part in (GENERATION, TRAINING):
-            self._walk[:, Layout.curve[part]] = SLOPE_WALK**2
-            self._walk[:, Layout.work[part]] = WORK_WALK**2
 
     @property
     def may_follow(self) -> bool:
@@ -127,7 +103,7 @@ class Paces:
         if known is None:
             known = self._known.pooled()
             if self.may_follow:
-                _doubt_following(*known)
+                doubt_following(*known)
         self._pooled = known
         return known
 
@@ -150,38 +126,13 @@ class Paces:
 
     def _restart(self, seconds: Sequence[float]) -> None:
         self._start = list(seconds)
-        mean, variance = np.zeros(Layout.size), np.zeros(Layout.size)
-        covariance = np.zeros((Layout.size, Layout.size))
-        for part in (GENERATION, TRAINING, REST):
-            mean[Layout.level[part]] = math.log(max(seconds[part], 1e-6))
-            variance[Layout.level[part]] = LEVEL_SD**2
-        for part in (GENERATION, TRAINING):
-            for i, (_, slope, sd) in enumerate(self.work[part]):
-                mean[Layout.work[part].start + i], variance[Layout.work[part].start + i] = slope, sd**2
-            mean[Layout.curve[part]] = SLOPES.mean
-            covariance[Layout.curve[part], Layout.curve[part]] = SLOPES.covariance()
-            mean[Layout.offset[part]], variance[Layout.offset[part]] = OFFSET_MEAN, OFFSET_SD**2
-        mean[Layout.rest] = (REST_SLOPE_MEAN, REST_SLOPE_MEAN, IDLE_MEAN)
-        variance[Layout.rest] = (REST_SLOPE_SD**2, REST_SLOPE_SD**2, IDLE_SD**2)
-        if not self._drained:
-            variance[Layout.following] = FOLLOWING_SD**2
-        variance[[Layout.common, Layout.batch, *Layout.own]] = 1.0
-        covariance[np.arange(Layout.size), np.arange(Layout.size)] += variance
-        if isinstance(self.prior, Mapping):
-            for part, name in enumerate(SIDES):
-                insert(mean, covariance, self._clock_states(part), self.prior.get(name))
-        self._bank = FilterBank(mean, covariance, self._decay, self._walk, np.array(NOISE))
-
-    @staticmethod
-    def _clock_states(part: int) -> list[int]:
-        """The states that say how a side answers its clock."""
-        curve = Layout.curve[part]
-        return [*range(curve.start, curve.stop), Layout.offset[part]]
+        mean, covariance = prior(seconds, self.work, self.prior, may_follow=self.may_follow)
+        self._bank = FilterBank(mean, covariance, self._supposed.decay, self._supposed.walk, np.array(NOISE))
 
     def posterior(self) -> dict[str, Any]:
         """What is known of how either side answers its clock, ready for JSON."""
         mean, covariance = self.pooled
-        return {name: extract(mean, covariance, self._clock_states(part)) for part, name in enumerate(SIDES)}
+        return {name: extract(mean, covariance, clock_states(part)) for part, name in enumerate(SIDES)}
 
     def forget_prior(self) -> None:
         """What an earlier run knew is not so: doubt it as much as if nothing were known."""
@@ -189,22 +140,10 @@ class Paces:
         for part in (GENERATION, TRAINING):
             self.bank.covariance[:, Layout.curve[part], Layout.curve[part]] += SLOPES.covariance()
 
-    def response_row(self, part: int, setting: Lowered) -> Array:
-        """The row that maps the state to the log slowdown of a part under this setting."""
-        row = np.zeros(Layout.size)
-        if part == REST:
-            row[Layout.rest] = (*setting.below, float(setting.idles))
-        else:
-            row[Layout.curve[part]] = basis(setting.depths[part])
-            row[Layout.offset[part]] = float(setting.locked[part])
-            if part == GENERATION:
-                row[Layout.following] = setting.depths[TRAINING]
-        return row
-
     def slow(self, setting: Lowered) -> Three:
         """Expected log slowdown of each part."""
         mean, _ = self.pooled
-        a, b, c = (float(self.response_row(part, setting) @ mean) for part in (GENERATION, TRAINING, REST))
+        a, b, c = (float(response_row(part, setting) @ mean) for part in (GENERATION, TRAINING, REST))
         return a, b, c
 
     def work_log(self, part: int, counts: Mapping[str, float]) -> float:
@@ -223,17 +162,17 @@ class Paces:
 
     def _rows(self, part: int, counts: Mapping[str, float], setting: Lowered) -> tuple[Array, Array]:
         """Rows of a reading for every filter, and its own noise variance."""
-        row = self.response_row(part, setting)
+        row = response_row(part, setting).copy()
         row[Layout.level[part]] = 1.0
         unsure = 0.0
         if part != REST:
             row[Layout.work[part]], unsure = self._done.deviations(self.work[part], counts)
-        rows = np.repeat(row[None, :], len(self._common), axis=0)
-        scale = self._known.scales[:, part]
-        own = 1.0 - self._common - self._batch if part != REST else np.ones_like(self._common)
+        supposed, scale = self._supposed, self._known.scales[:, part]
+        rows, own = np.repeat(row[None, :], len(scale), axis=0), np.ones_like(scale)
         if part != REST:
-            rows[:, Layout.common] = scale * np.sqrt(self._common)
-            rows[:, Layout.batch] = scale * np.sqrt(self._batch)
+            own = 1.0 - supposed.common - supposed.batch
+            rows[:, Layout.common] = scale * np.sqrt(supposed.common)
+            rows[:, Layout.batch] = scale * np.sqrt(supposed.batch)
         rows[:, Layout.own[part]] = scale * np.sqrt(own * (1.0 - WHITE))
         return rows, scale**2 * own * WHITE + unsure**2
 
@@ -292,7 +231,7 @@ class Paces:
     def _lose(self, governor_s: Sequence[float], more_s: float, setting: Lowered) -> None:
         row = np.zeros(Layout.size)
         for part in (GENERATION, TRAINING, REST):
-            row += governor_s[part] * self.response_row(part, setting)
+            row += governor_s[part] * response_row(part, setting)
         believed, _ = self.pooled
         self.bank.accumulate(Layout.lost, row, more_s - float(row @ believed))
 
@@ -379,15 +318,3 @@ def _plain(item: Any) -> Any:
 def _whole(item: Any) -> Any:
     """What :func:`_plain` wrote."""
     return Lowered.from_list(item["setting"]) if isinstance(item, Mapping) and "setting" in item else item
-
-
-def _doubt_following(mean: Array, covariance: Array) -> None:
-    """Most likely generation does not follow training at all; how likely, the evidence says (Savage and Dickey)."""
-    at = Layout.following
-    found, variance = float(mean[at]), float(covariance[at, at])
-    ratio = FOLLOWING_SD / math.sqrt(variance) * math.exp(-0.5 * found**2 / variance)
-    follows = 1.0 / (1.0 + NOT_FOLLOWING / (1.0 - NOT_FOLLOWING) * ratio)
-    # What all else would be if it did not, mixed with what it is.
-    along = covariance[:, at] / variance
-    mean -= (1.0 - follows) * found * along
-    covariance -= (1.0 - follows) * (variance - follows * found**2) * np.outer(along, along)
