@@ -95,8 +95,8 @@ class FilterBank:
         Returns the surprise in standard deviations, weighted over the filters.
         """
         carried = (self.covariance @ rows[:, :, None])[:, :, 0]
-        variance = (carried * rows).sum(axis=1) + white
-        error = value - (self.mean * rows).sum(axis=1)
+        variance = np.add.reduce(carried * rows, axis=1) + white
+        error = value - np.add.reduce(self.mean * rows, axis=1)
         squared = error**2 / variance
         weight = np.minimum((TAIL_DF + 1.0) / (TAIL_DF + squared), 1.0)
         # An outlier is noise: only that much of the variance grows, so that a surprise about what was never seen
