@@ -180,10 +180,15 @@ def believe(batches: Batches, was: Queue) -> tuple[Knee, Array]:
     batches.run(queue, chosen, slowed)
     every = batches.run(queue, chosen, slowed)
     curves = np.array([np.interp(RATIOS, ratios, curve) for curve in every.mean(axis=0)])
-    critical = np.clip(np.gradient(curves.mean(axis=0), RATIOS), 0.0, curves.mean(axis=0))
+    curve = curves.mean(axis=0)
+    critical = np.minimum(np.maximum(np.gradient(curve, RATIOS), 0.0), curve)
     # What one update loses the next ones may win back: only sums over some of them tell the variance of long ones.
-    blocks = np.array_split(every.mean(axis=1), max(len(every) // SUMMED_UPDATES, 1))
-    sums = [block.sum(axis=0) / np.sqrt(len(block)) for block in blocks]
+    blocks = max(len(every) // SUMMED_UPDATES, 1)
+    length, longer = divmod(len(every), blocks)
+    lengths = np.full(blocks, length)
+    lengths[:longer] += 1
+    begins = np.cumsum(lengths) - lengths
+    sums = np.add.reduceat(every.mean(axis=1), begins, axis=0) / np.sqrt(lengths)[:, None]
     each = np.array([np.interp(RATIOS, ratios, item) for item in sums])
     return Knee(curves, critical, (generation_s, training_s), each), chosen
 
@@ -238,13 +243,13 @@ def _works(done_s: Mapping[int, float], mean_s: float, like: Array) -> Array:
     the first and the last, which take ``mean_s`` on average.
     """
     works_s = mean_s * like / like.mean()
-    known = np.array(sorted(batch for batch in done_s if batch < len(like)))
+    known = sorted(batch for batch in done_s if batch < len(like))
     if len(known) < 2:
         return np.asarray(works_s)
     until = np.concatenate([[0.0], np.cumsum(like)])
-    whole_s = np.diff([done_s[int(batch)] for batch in known])
+    whole_s = np.diff([done_s[batch] for batch in known])
     # Seconds of work by second of training, between two batches that are known.
-    rate = whole_s / np.diff(until[known + 1])
+    rate = whole_s / np.diff(until[np.array(known) + 1])
     span = slice(known[0] + 1, known[-1] + 1)
     by_batch = np.repeat(rate, np.diff(known))
     works_s[span] = np.where(by_batch > 0.0, by_batch * like[span], works_s[span])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from eerl_controller.bayes.outcomes import Array
+from eerl_controller.bayes.outcomes import Array, Hope, hoped
 from eerl_controller.bayes.pace_priors import Layout
 from eerl_controller.bayes.pool_learner import PoolLearner
 from eerl_controller.bayes.pool_menu import PoolMenu
@@ -33,6 +33,8 @@ class PoolGround:
         self.governor_sd = self.recent.model_sd(governed)
         #: Expected log slowdown of either side by clock, as the model of time has it.
         self.logs = [rows @ self.mean for rows in menu.rows]
+        #: How much kinder clocks would be by one standard deviation, by axis and held clock.
+        self._hoped: dict[tuple[int, int], tuple[Array, Array]] = {}
         #: The most that it can be, by physics.
         self.most = [depths + WORST_OFFSET for depths in menu.depths]
         #: How much generation's log slowdown follows from training's clock.
@@ -41,6 +43,17 @@ class PoolGround:
         self._worst()
         self._spread()
         self._watts(learner)
+
+    def kinder(self, hope: Hope) -> tuple[Array, Array]:
+        """How much kinder a hope is by clock (a log), and what share of the doubt it leaves."""
+        asked = hope.axis, hope.held
+        if asked not in self._hoped:
+            unit = Hope(hope.axis, 1.0, hope.held)
+            self._hoped[asked] = hoped(
+                self.menu.rows[hope.axis], self.covariance, self.noise[hope.axis], unit
+            )
+        kinder, kept = self._hoped[asked]
+        return hope.deviations * kinder, kept
 
     def _rest(self) -> None:
         """What refit, and all that no phase names, takes."""

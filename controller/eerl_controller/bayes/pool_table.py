@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from eerl_controller.bayes.outcomes import Array, Flags, Hope, Index, hoped
+from eerl_controller.bayes.outcomes import Array, Flags, Hope, Index
 from eerl_controller.bayes.pool_ground import PoolGround
 from eerl_controller.clocks import GOVERNOR, Pair
 
@@ -48,10 +48,10 @@ class PoolTable:
 
         Physics: slower when lower, never slower than the clock itself.
         """
-        ground, rows = self._ground, self._menu.rows[axis]
-        log, kept = ground.logs[axis], np.ones(len(rows))
+        ground = self._ground
+        log, kept = ground.logs[axis], np.ones(len(ground.logs[axis]))
         if hope is not None:
-            kinder, kept = hoped(rows, ground.covariance, ground.noise[axis], hope)
+            kinder, kept = ground.kinder(hope)
             log = log - kinder
         return np.clip(np.maximum.accumulate(log), 0.0, ground.most[axis]), kept
 

@@ -148,21 +148,18 @@ class Recent:
         if self._fresh:
             return
         self._fresh = True
-        known: dict[Lowered, Three] = {}
-        sides_s: list[tuple[float, float]] = []
-        rest_s: list[float] = []
-        for item in self._items:
-            if item.setting not in known:
-                known[item.setting] = slow(item.setting)
-            g, t, r = known[item.setting]
-            seconds = item.sides.seconds
-            sides_s.append((seconds[0] * math.exp(-g), seconds[1] * math.exp(-t)))
-            rest_s.append(seconds[REST] * math.exp(-r))
-        self.rest_s = fmean(rest_s)
+        known = {setting: slow(setting) for setting in dict.fromkeys(item.setting for item in self._items)}
+        found = [known[item.setting] for item in self._items]
+        faster = {setting: [math.exp(-log) for log in logs] for setting, logs in known.items()}
+        self.rest_s = fmean(item.sides.seconds[REST] * faster[item.setting][REST] for item in self._items)
         if self._mode is ExecutionMode.ASYNC_DRAINED:
+            sides_s = []
+            for item in self._items:
+                (g, t, _), (g_s, t_s, _) = faster[item.setting], item.sides.seconds
+                sides_s.append((g_s * g, t_s * t))
             self._knee = meeting(sides_s)
             return
-        batches = self._batches([known[item.setting] for item in self._items])
+        batches = self._batches(found)
         self._knee, self._latencies_s = believe(batches, self._queue.column(0))
 
     def _batches(self, slow: Sequence[tuple[float, float, float]]) -> Batches:
