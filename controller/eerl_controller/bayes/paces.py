@@ -32,14 +32,12 @@ from eerl_controller.bayes.pace_priors import (
     response_row,
 )
 from eerl_controller.bayes.pace_work import WorkDone
+from eerl_controller.bayes.readings import Readings
 from eerl_controller.bayes.sides import GENERATION, REST, TRAINING, Lowered, Three
 from eerl_controller.bayes.warm import extract
 from eerl_controller.records import ExecutionMode
 
 Array = NDArray[np.float64]
-
-#: After so many readings all of them are weighed anew by the noise that they have shown: at first it was a guess.
-REWEIGHED = (6, 12, 24, 48)
 
 
 class Paces:
@@ -50,10 +48,8 @@ class Paces:
         self.work: tuple[Work, Work] = (GENERATION_WORK[mode], TRAINING_WORK[0])
         self._done = WorkDone()
         self._bank: FilterBank | None = None
-        #: What the first readings were, in order, until they have been weighed by a noise that is known.
-        self._events: list[list[Any]] | None = []
+        self._readings = Readings(Lowered.from_list)
         self._start: list[float] = [1.0, 1.0, 1.0]
-        self._readings = 0
         #: What an earlier run knew, by side (``warm``).
         self.prior: dict[str, Any] | None = None
         self._pooled: tuple[Array, Array] | None = None
@@ -116,7 +112,7 @@ class Paces:
     def begin(self, seconds: Three, counts: Mapping[str, float]) -> None:
         """Start from typical seconds of the governor for this work; what was lost before stays lost."""
         before = self.bank.pooled() if self._bank is not None else None
-        self._events, self._readings = [], 0
+        self._readings.begin()
         self._done.begin(counts)
         self._restart(seconds)
         if before is not None:
@@ -178,7 +174,7 @@ class Paces:
 
     def advance(self, updates: int = 1) -> None:
         """Let time pass."""
-        self._log("advance", updates)
+        self._readings.note("advance", updates)
         self._advance(updates)
 
     def _advance(self, updates: int) -> None:
@@ -189,11 +185,10 @@ class Paces:
 
     def read(self, seconds: Three, counts: Mapping[str, float], setting: Lowered) -> Three:
         """Learn from an update; returns the surprises by part in standard deviations."""
-        self._log("read", list(seconds), dict(counts), setting)
+        self._readings.note("read", list(seconds), dict(counts), setting)
         self._done.notice(counts)
         found = self._read(seconds, counts, setting)
-        self._readings += 1
-        if self._readings in REWEIGHED:
+        if self._readings.one_more():
             self._reweigh()
         return found
 
@@ -211,7 +206,7 @@ class Paces:
 
     def insist(self, seconds: Three, counts: Mapping[str, float], setting: Lowered) -> None:
         """Learn once more from an update that was taken for a straggler, and was none."""
-        self._log("insist", list(seconds), dict(counts), setting)
+        self._readings.note("insist", list(seconds), dict(counts), setting)
         self._insist(seconds, counts, setting)
 
     def _insist(self, seconds: Sequence[float], counts: Mapping[str, float], setting: Lowered) -> None:
@@ -225,7 +220,7 @@ class Paces:
         ``governor_s``: seconds of the governor's update that follow each part's pace; the belief about how much
         slower a part was may still change, and with it what the governor would have taken.
         """
-        self._log("lose", list(governor_s), more_s, setting)
+        self._readings.note("lose", list(governor_s), more_s, setting)
         self._lose(governor_s, more_s, setting)
 
     def _lose(self, governor_s: Sequence[float], more_s: float, setting: Lowered) -> None:
@@ -237,19 +232,14 @@ class Paces:
 
     def doubt(self, locked: tuple[bool, bool], sd: float) -> None:
         """The machine, or what locked clocks cost, may be different from now on by so much (a log)."""
-        self._log("doubt", list(locked), sd)
+        self._readings.note("doubt", list(locked), sd)
         states = [Layout.level[GENERATION], Layout.level[TRAINING]]
         states += [Layout.offset[axis] for axis in (0, 1) if locked[axis]]
         self.bank.doubt(states, sd**2)
 
-    def _log(self, *event: Any) -> None:
-        if self._events is not None:
-            self._events.append(list(event))
-
     def _reweigh(self) -> None:
         """Go through all readings again with the noise that they have shown, under what explains them best."""
-        events, shown = self._events or [], self._shown
-        self._events = None
+        events, shown = self._readings.take(), self._shown
         self._done.know(event[2] for event in events if event[0] == "read")
         supposed, found = self.work, []
         for training in TRAINING_WORK:
@@ -260,7 +250,7 @@ class Paces:
             found.append((self._known.evidence, self.work, self._bank, self._paired))
         _, self.work, self._bank, self._paired = max(found, key=lambda item: item[0])
         self.bank.free_scales()
-        self._events = events if self._readings < REWEIGHED[-1] else None
+        self._readings.put_back(events)
 
     def _replay(self, events: Sequence[Sequence[Any]], scales: Array | None = None) -> None:
         """Start again and go through what happened; ``scales``: the noise, if it is known."""
@@ -268,7 +258,7 @@ class Paces:
         self._paired = False
         self.bank.spend(Layout.lost, *self._spent)
         if scales is not None:
-            self.bank.know_scales(scales, self._readings)
+            self.bank.know_scales(scales, self._readings.count)
         steps: dict[str, Callable[..., Any]] = {
             "read": self._read,
             "insist": self._insist,
@@ -281,18 +271,14 @@ class Paces:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        events = self._events
-        if events is not None:
-            events = [[_plain(item) for item in event] for event in events]
         return {
             "done": self._done.to_dict(),
             "start": self._start,
-            "readings": self._readings,
+            "readings": self._readings.to_dict(),
             "follows": TRAINING_WORK.index(self.work[1]),
             "paired": self._paired,
             "spent": list(self._spent),
             "prior": self.prior,
-            "events": events,
             "bank": self._bank.to_dict() if self._bank else None,
         }
 
@@ -304,17 +290,6 @@ class Paces:
         if values["bank"] is not None:
             self._restart(values["start"])
             self.bank.load(values["bank"])
-        self._readings, self._paired = values["readings"], values["paired"]
+        self._readings.load(values["readings"])
+        self._paired = values["paired"]
         self._spent = (values["spent"][0], values["spent"][1])
-        events = values["events"]
-        self._events = None if events is None else [[_whole(item) for item in event] for event in events]
-
-
-def _plain(item: Any) -> Any:
-    """A setting as a mapping, anything else as it is."""
-    return {"setting": item.to_list()} if isinstance(item, Lowered) else item
-
-
-def _whole(item: Any) -> Any:
-    """What :func:`_plain` wrote."""
-    return Lowered.from_list(item["setting"]) if isinstance(item, Mapping) and "setting" in item else item
