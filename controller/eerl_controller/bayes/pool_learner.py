@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from eerl_controller.bayes.alarm import SLOW_SD, Alarm
+from eerl_controller.bayes.alarm import Alarm
 from eerl_controller.bayes.consumed import Consumed
+from eerl_controller.bayes.outliers import Outlier, Outliers
 from eerl_controller.bayes.paces import Paces
 from eerl_controller.bayes.recent import Latest, Recent
 from eerl_controller.bayes.sides import (
@@ -19,7 +20,6 @@ from eerl_controller.bayes.sides import (
     TRAINING,
     Lowered,
     Sides,
-    Three,
     Two,
     lowered,
     own_seconds,
@@ -27,9 +27,9 @@ from eerl_controller.bayes.sides import (
 )
 from eerl_controller.bayes.warm import Told, Verdict
 from eerl_controller.bayes.watts import Watts
-from eerl_controller.clocks import Pair
+from eerl_controller.clocks import Pair, requested
 from eerl_controller.governor import STRAGGLER_FLOOR, STRAGGLER_SD
-from eerl_controller.records import ExecutionMode, UpdateRecord
+from eerl_controller.records import ExecutionMode
 from eerl_controller.regression import robust_sd
 from eerl_controller.strategy import Evidence
 from eerl_controller.work import Unusable, phase_totals, visitors
@@ -80,8 +80,7 @@ class PoolLearner:
         #: How deep an earlier run went (``warm``).
         self._told = Told()
         self._alarm = Alarm()
-        #: Seconds, counts and setting of the last update, if it was a slow outlier under lowered clocks.
-        self._slow: tuple[Three, Mapping[str, float], Lowered] | None = None
+        self._outliers = Outliers(Lowered.from_list)
         self._gaps_s = [0.0, 0.0]
         #: Updates in a row that took longer than their work explains, and those of them that were the governor's.
         self._long = [0, 0]
@@ -235,7 +234,8 @@ class PoolLearner:
 
     def _learn(self, look: Look, setting: Lowered) -> None:
         surprises = self.paces.read(look.sides.seconds, look.counts, setting)
-        self._suspect(surprises, look, setting)
+        for slow in self._outliers.add(surprises, Outlier(look.sides.seconds, look.counts, setting)):
+            self.paces.insist(slow.seconds, slow.work, slow.setting)
         self._alarm.add(surprises)
         for axis in (GENERATION, TRAINING):
             self.reach[axis] = max(self.reach[axis], setting.depths[axis])
@@ -246,16 +246,6 @@ class PoolLearner:
             elif verdict is Verdict.RIGHT:
                 self.reach = self._told.take(self.reach)
         self.watts.read(look.sides, setting)
-
-    def _suspect(self, surprises: Sequence[float], look: Look, setting: Lowered) -> None:
-        """Two slow outliers in a row under the same lowered clocks are the clocks, not stragglers."""
-        slow = not setting.is_governor and max(surprises[GENERATION], surprises[TRAINING]) > SLOW_SD
-        if slow and self._slow is not None and self._slow[2] == setting:
-            for seconds, counts, _ in (self._slow, (look.sides.seconds, look.counts, setting)):
-                self.paces.insist(seconds, counts, setting)
-            self._slow = None
-        else:
-            self._slow = (look.sides.seconds, dict(look.counts), setting) if slow else None
 
     def posterior(self) -> dict[str, Any] | None:
         """What is known of the clocks, ready for JSON; None before anything is."""
@@ -332,9 +322,7 @@ class PoolLearner:
             "gaps_s": list(self._gaps_s),
             "long": list(self._long),
             "told": self._told.to_list(),
-            "slow": [list(self._slow[0]), dict(self._slow[1]), self._slow[2].to_list()]
-            if self._slow
-            else None,
+            "slow": self._outliers.to_list(),
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
@@ -350,10 +338,7 @@ class PoolLearner:
         self._alarm.load(values["alarm"])
         self._gaps_s, self._long = list(values["gaps_s"]), list(values["long"])
         self._told = Told(*values["told"])
-        slow = values["slow"]
-        self._slow = (
-            ((slow[0][0], slow[0][1], slow[0][2]), slow[1], Lowered.from_list(slow[2])) if slow else None
-        )
+        self._outliers.load(values["slow"])
 
 
 def first_watts(found: Sequence[Sides]) -> tuple[Two, Two]:
@@ -369,10 +354,3 @@ def first_watts(found: Sequence[Sides]) -> tuple[Two, Two]:
         busy.append(median(works))
         other.append(median(rests) if rests else busy[pool])
     return (busy[0], busy[1]), (other[0], other[1])
-
-
-def requested(record: UpdateRecord) -> Pair:
-    """The clocks of an update that ran under more than one plan, as far as its pools tell."""
-    found = [record.pools.get(name) for name in ("generation", "training")]
-    mhz = [pool.requested_mhz if pool is not None else None for pool in found]
-    return Pair(mhz[0], mhz[1])
