@@ -12,8 +12,9 @@ from controller.test_modes_bad_input import Delayed, Spoiled
 from controller.worlds import INFLIGHT, training_bound, world
 
 from eerl_controller import Controller, Reason, Settings, UpdateRecord
-from eerl_controller.bayes.backlog import BELIEFS, GOVERNED, Queue, batches_of, believe
+from eerl_controller.bayes.backlog import GOVERNED, Queue, batches_of
 from eerl_controller.bayes.knee import meeting
+from eerl_controller.bayes.latency import BELIEFS, believe
 from eerl_twin import FixedPlan, World, simulate
 from eerl_twin.conditions import draw
 from eerl_twin.oracle import best_fixed

@@ -104,6 +104,11 @@ class Paces:
         return known
 
     @property
+    def believed(self) -> Array:
+        """Mean of the state over all suppositions; its covariance takes longer, and is not always wanted."""
+        return self.pooled[0] if self.may_follow else self._known.pooled_mean()
+
+    @property
     def lost(self) -> tuple[float, float]:
         """Mean and standard deviation of the seconds lost so far."""
         mean, covariance = self.pooled
@@ -138,7 +143,7 @@ class Paces:
 
     def slow(self, setting: Lowered) -> Three:
         """Expected log slowdown of each part."""
-        mean, _ = self.pooled
+        mean = self.believed
         a, b, c = (float(response_row(part, setting) @ mean) for part in (GENERATION, TRAINING, REST))
         return a, b, c
 
@@ -227,8 +232,8 @@ class Paces:
         row = np.zeros(Layout.size)
         for part in (GENERATION, TRAINING, REST):
             row += governor_s[part] * response_row(part, setting)
-        believed, _ = self.pooled
-        self.bank.accumulate(Layout.lost, row, more_s - float(row @ believed))
+        slower_s = float(row @ self.believed)
+        self.bank.accumulate(Layout.lost, row, more_s - slower_s)
 
     def doubt(self, locked: tuple[bool, bool], sd: float) -> None:
         """The machine, or what locked clocks cost, may be different from now on by so much (a log)."""

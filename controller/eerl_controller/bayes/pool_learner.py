@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from eerl_controller.bayes.alarm import Alarm
-from eerl_controller.bayes.consumed import Consumed
+from eerl_controller.bayes.look import Look, Looks, usual
 from eerl_controller.bayes.outliers import Outlier, Outliers
 from eerl_controller.bayes.paces import Paces
 from eerl_controller.bayes.recent import Latest, Recent
@@ -22,15 +21,11 @@ from eerl_controller.bayes.sides import (
     Sides,
     Two,
     lowered,
-    own_seconds,
-    sides_of,
 )
 from eerl_controller.bayes.warm import Told, Verdict
-from eerl_controller.bayes.watts import Watts
+from eerl_controller.bayes.watts import Watts, first_watts
 from eerl_controller.clocks import Pair, requested
-from eerl_controller.governor import STRAGGLER_FLOOR, STRAGGLER_SD
 from eerl_controller.records import ExecutionMode
-from eerl_controller.regression import robust_sd
 from eerl_controller.strategy import Evidence
 from eerl_controller.work import Unusable, phase_totals, visitors
 
@@ -41,25 +36,6 @@ JUMP_SD = 0.03
 LONGEST = 2.0
 #: After so many in a row under the governor nothing that is known of paces holds any more.
 ANOTHER_JOB = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What an update showed: its sides, the tokens that they worked on, and the age of the oldest it consumed."""
-
-    sides: Sides
-    counts: Mapping[str, float]
-    age: float
-
-    def to_list(self) -> list[Any]:
-        """Ready for JSON."""
-        return [self.sides.to_list(), dict(self.counts), self.age]
-
-    @classmethod
-    def from_list(cls, values: list[Any]) -> Look:
-        """What :meth:`to_list` wrote."""
-        sides, counts, age = values
-        return cls(Sides.from_list(sides), dict(counts), age)
 
 
 class PoolLearner:
@@ -74,14 +50,13 @@ class PoolLearner:
         self.past_s = 0.0
         #: Updates that the run has taken, lost ones included.
         self.seen = 0
-        self._consumed = Consumed(mode)
+        self._looks = Looks(mode)
         #: How deep either clock has been while it could be learnt from, as a log below the governor's.
         self.reach = [0.0, 0.0]
         #: How deep an earlier run went (``warm``).
         self._told = Told()
         self._alarm = Alarm()
         self._outliers = Outliers(Lowered.from_list)
-        self._gaps_s = [0.0, 0.0]
         #: Updates in a row that took longer than their work explains, and those of them that were the governor's.
         self._long = [0, 0]
         #: The latest update: what it showed, and as one of those that the next are expected to be like.
@@ -131,7 +106,7 @@ class PoolLearner:
         self.watts.begin(*first_watts([look.sides for look in first]))
         self.recent.forget()
         self._long = [0, 0]
-        for look in self._usual(first):
+        for look in usual(first, self.paces):
             self.paces.advance()
             self.watts.advance(1)
             self._learn(look, GOVERNED)
@@ -139,19 +114,6 @@ class PoolLearner:
         self.recent.refresh(self.paces.slow)
         self.settle()
         self.reach = [0.0, 0.0]
-
-    def _usual(self, first: Sequence[Look]) -> list[Look]:
-        """The first updates that are near the others at equal work: the very first are slow for theirs."""
-        kept = list(first)
-        for part in (GENERATION, TRAINING):
-            logs = [
-                math.log(look.sides.seconds[part]) - self.paces.work_log(part, look.counts) for look in first
-            ]
-            middle = median(logs)
-            limit = max(STRAGGLER_SD * robust_sd(logs), STRAGGLER_FLOOR)
-            near = {id(look) for look, log in zip(first, logs, strict=True) if abs(log - middle) <= limit}
-            kept = [look for look in kept if id(look) in near]
-        return kept or list(first)
 
     def settle(self) -> None:
         """An alarm was taken care of."""
@@ -173,7 +135,7 @@ class PoolLearner:
         visit_s = visitors(record)[0]
         validation_s = phase_totals(record).get("validation", (0.0, None))[0]
         self.recent.add_visits(validation_s, max(visit_s - validation_s, 0.0))
-        look = self.look = self._look(evidence)
+        look = self.look = self._looks.of(evidence)
         if not self.known:
             return False
         usual_s = self.recent.own_s
@@ -205,25 +167,6 @@ class PoolLearner:
             return False
         self._long = [self._long[0] + 1, self._long[1] + setting.is_governor]
         return self._long[0] == 1
-
-    def _look(self, evidence: Evidence) -> Look | None:
-        """What the update showed; None when its sides are not known."""
-        observation, record = evidence.observation, evidence.record
-        sides = None
-        if observation is not None:
-            sides = sides_of(observation, record, self._mode, (self._gaps_s[0], self._gaps_s[1]))
-        counts = dict(observation.counts) if observation is not None else {}
-        self._consumed.generated(record.update, counts.get("generated"), sides)
-        if observation is None or sides is None:
-            return None
-        own = own_seconds(observation)
-        if own is not None and not sides.visited:
-            self._gaps_s = [max(sides.seconds[axis] - own[axis], 0.0) for axis in (0, 1)]
-        age = float(record.policy_age_max or 0.0)
-        consumed = self._consumed.by(record.update, age, counts.get("valid"))
-        if consumed is not None:
-            counts["consumed"] = consumed
-        return Look(sides, counts, age)
 
     def refresh(self) -> None:
         """Work out what is expected of the next updates, and what was lost in the latest, by today's belief."""
@@ -316,10 +259,9 @@ class PoolLearner:
             "recent": self.recent.to_dict(),
             "past_s": self.past_s,
             "seen": self.seen,
-            "consumed": self._consumed.to_list(),
+            "looks": self._looks.to_dict(),
             "reach": list(self.reach),
             "alarm": self._alarm.to_list(),
-            "gaps_s": list(self._gaps_s),
             "long": list(self._long),
             "told": self._told.to_list(),
             "slow": self._outliers.to_list(),
@@ -333,24 +275,9 @@ class PoolLearner:
         self.watts.load(values["watts"])
         self.recent.load(values["recent"])
         self.past_s, self.seen = values["past_s"], values["seen"]
-        self._consumed.load(values["consumed"])
+        self._looks.load(values["looks"])
         self.reach = list(values["reach"])
         self._alarm.load(values["alarm"])
-        self._gaps_s, self._long = list(values["gaps_s"]), list(values["long"])
+        self._long = list(values["long"])
         self._told = Told(*values["told"])
         self._outliers.load(values["slow"])
-
-
-def first_watts(found: Sequence[Sides]) -> tuple[Two, Two]:
-    """Typical watts of either pool at work, and otherwise, of updates whose joules are known."""
-    busy, other = [], []
-    for pool in (GENERATION, TRAINING):
-        works, rests = [], []
-        for sides in found:
-            if sides.busy_j is not None and sides.other_j is not None:
-                works.append(sides.busy_j[pool] / sides.busy_s[pool])
-                if sides.other_s(pool) > 0.0 and sides.other_j[pool] > 0.0:
-                    rests.append(sides.other_j[pool] / sides.other_s(pool))
-        busy.append(median(works))
-        other.append(median(rests) if rests else busy[pool])
-    return (busy[0], busy[1]), (other[0], other[1])

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eerl_controller.bayes.backlog import BELIEFS, Batches, Queue, Slowed, batches_of, believe
+from eerl_controller.bayes.backlog import Batches, Queue, Slowed, batches_of
 from eerl_controller.bayes.knee import Going, Knee, meeting
+from eerl_controller.bayes.latency import BELIEFS, believe
 from eerl_controller.bayes.sides import REST, Lowered, Sides, Three
 from eerl_controller.records import ExecutionMode
 
