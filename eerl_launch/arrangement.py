@@ -1,7 +1,9 @@
 """What kind of run this is: its execution mode, and which GPUs do what. Settled from policy, trainer and nodes.
 
-The mode decides where updates end, so it must be known when the first phase is marked: from the policy, else from
-the trainer's ``run`` event. What is heard later and differs is a contradiction: one message, and measuring only.
+The mode decides where updates end: it comes from the policy, else from the trainer's ``run`` event. Phases marked
+before anybody said it follow an assumption, which the event may still correct until something rests on it: an update
+that has closed (:mod:`eerl_launch.update_flow`), or a controller. What is heard later and differs is a contradiction:
+one message, and measuring only.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ class Arrangement:
         self._policy_mode = Mode.named(policy.mode)
         self._told_mode: Mode | None = None
         self.mode = self._policy_mode or Mode.COLOCATED_SYNC
-        #: Whether phases have been marked, after which the mode stays what it is.
-        self.settled = False
+        #: Whether phases have been marked.
+        self.begun = False
+        #: What came about after which the mode stays what it is; None while it may still change.
+        self.settled: str | None = None
         self.contradiction: str | None = None
         self.pools = Pools({"generation": policy.pools.generation, "training": policy.pools.training})
 
@@ -38,9 +42,24 @@ class Arrangement:
         return "trainer" if self._told_mode is not None else "assumed"
 
     @property
+    def assumes(self) -> bool:
+        """Whether the mode is only assumed, and a ``run`` event may still correct it."""
+        return self.settled is None and self.mode_source == "assumed"
+
+    @property
     def mode_known(self) -> bool:
         """Whether anybody said what the mode is, or phases came before anybody did."""
-        return self.settled or self.mode_source != "assumed"
+        return self.begun or self.mode_source != "assumed"
+
+    def begin(self) -> None:
+        """Phases are marked: a mode that somebody said stays what it is."""
+        self.begun = True
+        if self.mode_source != "assumed":
+            self.settle("its first phase")
+
+    def settle(self, what: str) -> None:
+        """After ``what``, the first time, the mode stays what it is."""
+        self.settled = self.settled or what
 
     def tell_mode(self, marker: Marker) -> None:
         """The trainer's ``run`` event."""
@@ -56,13 +75,15 @@ class Arrangement:
                 f"the trainer says its mode is {told.value}, the policy says {self._policy_mode.value}; "
                 "set `mode: auto` or mend one of them"
             )
-        elif self.settled and told is not self.mode:
+        elif self.settled is not None and told is not self.mode:
             self.contradiction = (
-                f"the trainer said only after its first phase that its mode is {told.value}; send the run "
+                f"the trainer said only after {self.settled} that its mode is {told.value}; send the run "
                 "event first, or set `mode:` in the policy"
             )
-        elif not self.settled:
+        else:
             self._told_mode = self.mode = told
+            if self.begun:
+                self.begin()
 
     def tell_pool(self, marker: Marker) -> None:
         """The trainer's ``pool`` event."""

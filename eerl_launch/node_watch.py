@@ -96,6 +96,15 @@ class NodeWatch:
         for node in self._nodes.joined:
             if now - node.heard_at > SILENCE_S:
                 self._lose(node, f"silent for {now - node.heard_at:.0f} s")
+        self._tell_silence(now)
+
+    def _tell_silence(self, now: float) -> None:
+        """Agents that should be there by now are missing, and something was said about it: tell it once."""
+        missing = [node.name for node in self._nodes.by_name.values() if node.state == "expected"]
+        reasons = [reason for link in self._nodes.links if (reason := link.complaints.of_a_silence(now))]
+        if missing and reasons and not self.ending:
+            who = missing[0] + (f" and {len(missing) - 1} other nodes" if len(missing) > 1 else "")
+            self._voice.say_once("agent_stderr", f"no agent has answered on {who} yet: {reasons[-1]}")
 
     def _hear(self, link: Link) -> None:
         try:
@@ -119,13 +128,12 @@ class NodeWatch:
         except BlockingIOError:
             return
         if not data:
-            self._selector.unregister(link.error_fd)
+            if link.error_fd in self._selector.get_map():  # its end may have been read with the agent's own
+                self._selector.unregister(link.error_fd)
             return
         text = data.decode("utf-8", "replace").strip()
         self._voice.log("event", kind="agent_stderr", text=text[:2000])
-        errors = [line for line in text.splitlines() if "error" in line]
-        if errors and not self.ending and not self._nodes.joined:
-            self._voice.say_once("agent_stderr", f"while the agents start: {errors[-1][:300]}")
+        link.complaints.hear(text, time.monotonic())
 
     def _lose_link(self, link: Link) -> None:
         """A process that carries agents has closed its output: its nodes are gone."""
@@ -133,12 +141,14 @@ class NodeWatch:
             code: int | None = link.process.wait(1.0)
         except subprocess.TimeoutExpired:
             code = None
+        self._hear_complaint(link)
+        why = link.complaints.of_an_end(time.monotonic())
         lost = [node for node in self._nodes.by_name.values() if node.state in ("expected", "joined")]
         if len(self._nodes.links) > 1:  # local agents stand in the order of the nodes
             name = self._config["nodes"][self._nodes.links.index(link)]
             lost = [node for node in lost if node.name == name]
         for node in lost:
-            self._lose(node, f"its agent ended (code {code})")
+            self._lose(node, f"its agent ended (code {code}{why and f'; {why}'})")
 
     def _lose(self, node: Node, reason: str, *, quietly: bool = False) -> None:
         had_joined = node.state == "joined"

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from eerl_launch.agent_complaints import Complaints
 from eerl_launch.channel import Decoder, Encoder, Message
 from eerl_launch.energy import NodeEnergy
 
@@ -38,6 +39,7 @@ class Link:
             stderr=subprocess.PIPE,
         )
         self.decoder = Decoder()
+        self.complaints = Complaints()
         self._unsent = b""
         self._lock = threading.Lock()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):

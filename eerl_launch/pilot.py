@@ -6,13 +6,12 @@ The controller is imported when the first update closes, not before: a job witho
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eerl_launch import clock_wishes
 from eerl_launch.arrangement import Arrangement
-from eerl_launch.clock_maps import clock_map
 from eerl_launch.energy import Allocation
 from eerl_launch.gpu_detail import GpuDetail
 from eerl_launch.handover import Handover
@@ -26,7 +25,7 @@ from eerl_launch.record_builder import Built, RecordBuilder
 from eerl_launch.steering import Steering
 from eerl_launch.telling import Voice
 from eerl_launch.update_lines import plan_fields, update_fields
-from eerl_launch.updates import Update
+from eerl_launch.updates import Edge, Update
 from eerl_launch.warm_start import WarmStart
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class Pilot:
         self._handover = Handover(steering, config["time_scale"])
         self._number = -1
         self._last_label: int | None = None
-        self._first_begin_s: float | None = None
+        self._updates_began = False
         self._held_in_update = False
         self._broken = False
         self.not_honoured: Callable[[], bool] = lambda: False
@@ -88,24 +87,10 @@ class Pilot:
             return
         if self._policy.total_updates is None and "total_updates" in marker.numbers:
             self._total_updates = int(marker.numbers["total_updates"])
-        self._arrangement.tell_mode(marker)
         self._warm_start.told(marker)
-        self._follow_mode()
         self.objections.to_arrangement()
         if self._policy.policy == "fixed":
             self._ready_controller()
-
-    def first_phase(self) -> None:
-        """Phases begin: from now on the mode is what it is."""
-        if not self._arrangement.settled:
-            self._arrangement.settled = True
-            self._follow_mode()
-
-    def _follow_mode(self) -> None:
-        """Clocks by the map of the mode, which may change until the first phase."""
-        wanted = clock_map(self._arrangement.mode)
-        if type(wanted) is not type(self._steering.map):
-            self._steering.map = wanted
 
     def check_pools(self) -> None:
         """GPUs or pools have come: see whether pools are known and possible."""
@@ -142,6 +127,7 @@ class Pilot:
             self._give_up(error)
         if self._controller is None:
             return
+        arrangement.settle("its clocks were planned")
         self._handover.first(self._controller.plan)
 
     def _give_up(self, error: Exception) -> None:
@@ -203,18 +189,26 @@ class Pilot:
 
     # -- updates --------------------------------------------------------------------------------------------
 
-    def approach(self, begin_s: float) -> None:
-        """A refit or pause has begun, after which a new update does."""
-        self._handover.approach(begin_s)
-
-    def boundary(self, begin_s: float) -> None:
-        """A new update begins."""
-        if self._first_begin_s is None:
-            self._first_begin_s = begin_s
+    def follow(self, edge: Edge) -> None:
+        """A phase has begun or ended: with it an update may, or its border approach."""
+        if edge.opened is not None and not self._updates_began:
+            self._updates_began = True
             _load_controller()
             if self._policy.policy == "fixed":
                 self._ready_controller()
-        self._handover.border(begin_s, self._mode)
+        self._hand_over(edge)
+
+    def follow_again(self, edges: Iterable[Edge]) -> None:
+        """The mode is another than assumed, and these are the edges of the run until now; no plan was made yet."""
+        self._handover = Handover(self._steering, self._config["time_scale"])
+        for edge in edges:
+            self._hand_over(edge)
+
+    def _hand_over(self, edge: Edge) -> None:
+        if edge.approaches:
+            self._handover.approach(edge.t_s)
+        if edge.opened is not None:
+            self._handover.border(edge.t_s, self._mode)
 
     @property
     def _mode(self) -> Mode:
@@ -250,7 +244,6 @@ class Pilot:
 
     def record(self, update: Update, *, following_begin_s: float | None, now_s: float) -> None:
         """One update has closed: build its record, show it to the controller, take its plan."""
-        self.first_phase()
         self._warm_start.updated(update.numbers)
         self.objections.to_pools()
         self._ready_controller()

@@ -18,23 +18,19 @@ import socket
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from eerl_launch import ending
 from eerl_launch.adapter_watch import Adapters
 from eerl_launch.arrangement import Arrangement
-from eerl_launch.clock_maps import clock_map
 from eerl_launch.energy import Allocation
 from eerl_launch.gpu_detail import TickDetail
 from eerl_launch.ledger import LedgerWriter
 from eerl_launch.marker_intake import MarkerIntake
 from eerl_launch.marker_server import MarkerServer
 from eerl_launch.markers import Marker
-from eerl_launch.modes import Mode
 from eerl_launch.node_watch import NodeWatch
 from eerl_launch.nodes import Nodes
 from eerl_launch.operator_door import OperatorDoor
@@ -46,7 +42,7 @@ from eerl_launch.sockets import SOCKET_NAME
 from eerl_launch.status import Status
 from eerl_launch.steering import Steering
 from eerl_launch.telling import RunClock, Voice, say
-from eerl_launch.update_tracker import UpdateTracker
+from eerl_launch.update_flow import UpdateFlow
 from eerl_launch.updates import Edge, Update
 
 _TICK_PERIOD_S = 10.0
@@ -54,16 +50,6 @@ _TICK_PERIOD_S = 10.0
 _SECOND_SAMPLE_S = 0.12
 #: A reading for the edge of a phase comes this much after it, in wall seconds.
 _AFTER_EDGE_S = 0.02
-#: An update waits this long for readings after its end before it is called partial.
-_ENERGY_PATIENCE_S = 3.0
-
-
-@dataclass(slots=True)
-class Closed:
-    """An update that has ended and waits for its last readings and counts."""
-
-    update: Update
-    closed_at: float  # CLOCK_MONOTONIC
 
 
 class Session:
@@ -77,9 +63,9 @@ class Session:
         self.voice = Voice(self.ledger, self.clock)
         self.nodes = Nodes(config["nodes"])
         self.energy = Allocation()
-        self.tracker = UpdateTracker()
         self.arrangement = Arrangement(self.policy)
-        self.steering = Steering(clock_map(self.arrangement.mode))
+        self.steering = Steering()
+        self.flow = UpdateFlow(self.arrangement, self.steering, self.energy)
         self.orders = Orders(self.nodes, self.steering, self.arrangement, self.clock, self.voice)
         self.pilot = Pilot(
             config, self.policy, self.nodes, self.energy, self.arrangement, self.steering, self.voice
@@ -103,12 +89,10 @@ class Session:
         )
         self.ticks = TickDetail()
         self.progress = Progress(time_scale=config["time_scale"])
-        self.closed: deque[Closed] = deque()
         self.end: dict[str, Any] | None = None
         self._samples_due: list[float] = []
         self._timers = {"second": 0.0, "tick": 0.0, "sample": 0.0}
         self._doing = True
-        self._phases_came = False
         self._launcher_rest = b""
 
     # -- the loop -------------------------------------------------------------------------------------------
@@ -142,7 +126,7 @@ class Session:
 
     def _patience_s(self) -> float:
         """How long the loop may sleep."""
-        if self.closed or self._samples_due or self.orders.waiting:
+        if self.flow.waiting or self._samples_due or self.orders.waiting:
             return 0.02 if self.config["time_scale"] == 1.0 else 0.002
         return 0.25
 
@@ -166,7 +150,8 @@ class Session:
             self._samples_due = [due for due in self._samples_due if due > now]
             self.nodes.broadcast({"op": "sample", "id": self.nodes.serial()})
         self.orders.check(now)
-        self._settle()
+        while (update := self.flow.next_ready()) is not None:
+            self._record(update)
 
     def _nodes_changed(self) -> None:
         """Once every node has joined or cannot, it is known whether clocks can be controlled."""
@@ -180,9 +165,9 @@ class Session:
         self.voice.log("tick", gpu_energy_j=totals_j, nodes_silent=silent)
 
     def _show_progress(self) -> None:
-        if self.tracker.updates_seen == 0 and not self.progress.is_terminal:
+        if self.flow.tracker.updates_seen == 0 and not self.progress.is_terminal:
             return
-        state, line = self.status.progress(self.tracker.updates_seen, self.clock.now_s())
+        state, line = self.status.progress(self.flow.tracker.updates_seen, self.clock.now_s())
         self.progress.show(state, line)
 
     # -- the launcher ---------------------------------------------------------------------------------------
@@ -206,15 +191,9 @@ class Session:
     def _mark(self, marker: Marker) -> None:
         if not self.adapters.accepts(marker):
             return
-        pauses = marker.event in ("pause", "resume") and self.arrangement.mode is Mode.ASYNC_INFLIGHT
-        if pauses or marker.event in ("begin", "end", "update"):
-            self._phases_came = True
-            if not self.arrangement.settled:
-                self.pilot.first_phase()
-                self.tracker = UpdateTracker(self.arrangement.mode.border)
-            edge = self.tracker.feed(marker)
-            if edge is not None:
-                self._edge(edge)
+        edge = self.flow.feed(marker)
+        if edge is not None:
+            self._edge(edge)
         elif marker.event == "note":
             self.adapters.note(marker)
         elif marker.event in ("run", "pool", "metric"):
@@ -223,26 +202,24 @@ class Session:
             }
             self.voice.log(marker.event, **fields)
             if marker.event != "metric":
-                self.pilot.told(marker)
-                if self.steering.off_reason is not None:
-                    self.orders.let_go(marker.event)
+                self._told(marker)
+
+    def _told(self, marker: Marker) -> None:
+        """The trainer described its run, or a pool of it."""
+        edges = self.flow.tell_mode(marker) if marker.event == "run" else None
+        if edges is not None:
+            self.pilot.follow_again(edges)
+        self.pilot.told(marker)
+        if self.steering.off_reason is not None:
+            self.orders.let_go(marker.event)
 
     def _edge(self, edge: Edge) -> None:
         now = time.monotonic()
-        if edge.begins:
-            self.steering.map.begins(edge.phase, edge.t_s)
-        else:
-            self.steering.map.ends(edge.phase, edge.t_s, edge.took_s)
-        if edge.approaches:
-            self.pilot.approach(edge.t_s)
-        if edge.opened is not None:
-            self.pilot.boundary(edge.t_s)
+        self.pilot.follow(edge)
         if edge.begins or self.arrangement.mode.separate:
             self.orders.apply(edge.phase)
         if edge.begins and edge.phase == "training":
-            self.pilot.objections.look_for_borders(self.tracker.current)
-        if edge.closed is not None:
-            self.closed.append(Closed(edge.closed, now))
+            self.pilot.objections.look_for_borders(self.flow.tracker.current)
         if now >= self._timers["sample"]:  # too frequent readings come back empty
             self._timers["sample"] = now + 0.1 / self.config["time_scale"]
             # The lock of a phase that begins must not queue behind a reading.
@@ -252,33 +229,14 @@ class Session:
 
     # -- updates --------------------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
-        """Turn closed updates into records as soon as their readings and counts are there."""
-        while self.closed:
-            head = self.closed[0]
-            waited_s = time.monotonic() - head.closed_at
-            end_s = head.update.end_s or 0.0
-            ready = self.energy.covered(end_s) or waited_s > _ENERGY_PATIENCE_S
-            counted = head.update.counts_known or len(self.closed) > 1
-            if not ready or not counted:
-                return
-            self.closed.popleft()
-            self._record(head.update)
-
     def _record(self, update: Update) -> None:
-        for event in self.pilot.before_first(self.tracker.take_before(), update.begin_s):
+        for event in self.pilot.before_first(self.flow.tracker.take_before(), update.begin_s):
             self.ledger.append(event)
-        following = self.tracker.current
-        self.pilot.record(
-            update,
-            following_begin_s=following.begin_s if following is not None and not self.closed else None,
-            now_s=self.clock.now_s(),
-        )
+        self.pilot.record(update, following_begin_s=self.flow.following_begin_s, now_s=self.clock.now_s())
         self.orders.apply("plan")
         self._log_totals()
-        oldest_s = self.closed[0].update.begin_s if self.closed else (following.begin_s if following else 0.0)
-        self.energy.forget_before(oldest_s)
-        self.steering.forget_before(oldest_s)
+        self.energy.forget_before(self.flow.oldest_begin_s)
+        self.steering.forget_before(self.flow.oldest_begin_s)
         self._show_progress()
 
     # -- operators ------------------------------------------------------------------------------------------
@@ -289,7 +247,7 @@ class Session:
             self.orders.apply(operation)
         elif operation != "status":
             return {"error": f"unknown op {operation!r}; known are status, hold, resume"}
-        return self.status.fields(self.tracker.updates_seen, self.clock.now_s())
+        return self.status.fields(self.flow.tracker.updates_seen, self.clock.now_s())
 
     # -- the end --------------------------------------------------------------------------------------------
 
@@ -300,15 +258,10 @@ class Session:
         ended_s = self.clock.now_s()
         self.watch.ending = True
         ending.say_good_bye(self.nodes, self.selector)
-        last = self.tracker.finish(ended_s)
-        if last is not None:
-            complete = last.trained and all(o.complete for o in last.occurrences)
-            if complete:
-                last.end_s = max(o.end_s or ended_s for o in last.occurrences)
-            self.closed.append(Closed(last, 0.0))
-        while self.closed:
-            self._record(self.closed.popleft().update)
-        for event in self.pilot.before_first(self.tracker.take_before(), ended_s):
+        self.flow.finish(ended_s)
+        while (update := self.flow.take()) is not None:
+            self._record(update)
+        for event in self.pilot.before_first(self.flow.tracker.take_before(), ended_s):
             self.ledger.append(event)
         self.pilot.leave_sums()
         self.pilot.leave_posterior()
@@ -317,7 +270,7 @@ class Session:
         if self.door is not None:
             self.door.close()
         self.ledger.close()
-        silence = None if self._phases_came else self.adapters.why_silent()
+        silence = None if self.arrangement.begun else self.adapters.why_silent()
         shutil.rmtree(self.config["private_folder"], ignore_errors=True)
         folder = Path(self.config["run_folder"])
         return ending.report(folder, self.policy.report, silence)
@@ -329,15 +282,15 @@ class Session:
             self.voice.log(
                 "event", kind="markers_lost", text=f"{self.intake.counts['lost']} markers were not sent"
             )
-        if self.tracker.odd:
-            self.voice.log("event", kind="markers_odd", text=json.dumps(dict(self.tracker.odd)))
+        if self.flow.tracker.odd:
+            self.voice.log("event", kind="markers_odd", text=json.dumps(dict(self.flow.tracker.odd)))
         if self.ledger.failure is not None:
             say(f"{self.ledger.path}: {self.ledger.failure}; {self.ledger.lost_lines} lines are missing")
         self.voice.log(
             "end",
             **ending.end_event(self.end, ended_s, self.nodes, self.energy, self.orders),
             markers=dict(self.intake.counts),
-            updates=self.tracker.updates_seen,
+            updates=self.flow.tracker.updates_seen,
             control=self.steering.off_reason,
         )
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 from rig.cluster import Cluster, MakeCluster, missing
+from rig.folders import KeptMode
+
+_temporary = KeptMode(tempfile.gettempdir())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,6 +38,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     clusters += getattr(fixtures.get("make_cluster"), "started", [])
     for cluster in clusters:
         report.sections.append((f"cluster in {cluster.base}", cluster.evidence()))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Name the test that has changed the mode of the system's temporary folder, which other tests fail from."""
+    result = yield
+    changed = _temporary.mend()
+    if changed:
+        pytest.fail(f"while {item.nodeid} ran {changed}", pytrace=False)
+    return result
 
 
 @pytest.fixture(scope="module")

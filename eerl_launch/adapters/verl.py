@@ -94,6 +94,8 @@ def _made(trainer: Any, *_: Any, **__: Any) -> Watch:
         adapter.say(f"the loop of {where} is not adapted; send markers from it, or have energy by time only")
     else:
         steps.belongs_to(trainer)
+        if adapter.speaks():
+            steps.tell(adapter.version)
 
 
 @adapter.on("verl.utils.tracking")

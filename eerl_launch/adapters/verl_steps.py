@@ -26,6 +26,7 @@ class Steps:
         self.driving = False
         self._separate = False
         self._v1 = False
+        self._kind = ""
         self._rejects = False
         self._seen: set[str] = set()
         self._clear()
@@ -46,21 +47,25 @@ class Steps:
     def belongs_to(self, trainer: Any) -> None:
         """This process has made the trainer."""
         self._trainer = weakref.ref(trainer)
+        self._v1 = hasattr(trainer, "trainer_mode")
+        self._kind = trainer.trainer_mode if self._v1 else "sync"
+
+    def tell(self, version: str, updates_left: int | None = None) -> None:
+        """Say what kind of run it is: before agent loops, which are processes of their own, can generate."""
+        mode = _MODES.get(self._kind)
+        mark.run(framework="verl", mode=mode, total_updates=updates_left, framework_version=version)
 
     def begin(self, version: str) -> list[str]:
-        """The first step begins: say what kind of run it is; why something about it is unknown, if it is."""
+        """The first step begins: say how many there will be; why something about the run is unknown, if it is."""
         config = setting(self.trainer, "config")
-        self._v1 = hasattr(self.trainer, "trainer_mode")
-        name = self.trainer.trainer_mode if self._v1 else "sync"
-        self._separate = name == "separate_async"
+        self._separate = self._kind == "separate_async"
         self._rejects = bool(setting(config, "algorithm", "rollout_correction", "rollout_rs"))
         if self._separate:
             for label in ("gen", "gen_max"):
                 del self._phases[label]
             self._labels = Labels(self._phases)
         total = setting(self.trainer, "total_training_steps")
-        left = max(0, total - self._update() + 1) if isinstance(total, int) else None
-        mark.run(framework="verl", mode=_MODES.get(name), total_updates=left, framework_version=version)
+        self.tell(version, max(0, total - self._update() + 1) if isinstance(total, int) else None)
         self.driving = True
         lends = setting(config, "trainer", "v1", "separate_async", "hybrid_rollout", "enable_switch")
         if self._separate and lends and setting(config, "actor_rollout_ref", "hybrid_engine") is not False:

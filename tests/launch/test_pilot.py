@@ -32,8 +32,10 @@ def pilot(tmp_path: Path) -> Pilot:
     node.energy = energy.nodes["n1"] = NodeEnergy("n1", ["GPU-0"])
     voice = Voice(LedgerWriter(tmp_path), RunClock(0.0))
     policy = Policy()
+    arrangement = Arrangement(policy)
+    arrangement.begin()
     return Pilot(
-        {**CONFIG, "run_folder": str(tmp_path)}, policy, nodes, energy, Arrangement(policy), Steering(), voice
+        {**CONFIG, "run_folder": str(tmp_path)}, policy, nodes, energy, arrangement, Steering(), voice
     )
 
 

@@ -137,7 +137,7 @@ def test_mode_from_the_trainer() -> None:
     ("policy_mode", "settled_before", "told", "words"),
     [
         ("async_drained", False, "async_inflight", "the policy says async_drained"),
-        ("auto", True, "async_drained", "only after its first phase"),
+        ("auto", True, "async_drained", "only after its first update"),
         ("auto", False, "asynchronous", "unknown mode 'asynchronous'"),
         ("auto", False, ["x"], "unknown mode"),
     ],
@@ -145,7 +145,8 @@ def test_mode_from_the_trainer() -> None:
 def test_modes_that_contradict(policy_mode: str, settled_before: bool, told: object, words: str) -> None:
     """Markers that say one mode and a policy that says another, or a mode too late, end control with the reason."""
     arrangement = Arrangement(Policy(mode=policy_mode))
-    arrangement.settled = settled_before
+    if settled_before:
+        arrangement.settle("its first update")
     before = arrangement.mode
 
     arrangement.tell_mode(run_marker(told))
@@ -153,6 +154,21 @@ def test_modes_that_contradict(policy_mode: str, settled_before: bool, told: obj
     assert arrangement.mode is before
     assert arrangement.problem is not None and words in arrangement.problem
     assert arrangement.problem_is_final
+
+
+def test_mode_that_changes_its_mind() -> None:
+    """After its first phase a trainer's word stands; before, and where it was only assumed, the last word counts."""
+    arrangement = Arrangement(Policy())
+    arrangement.begin()
+    assert arrangement.mode_known and arrangement.assumes
+
+    arrangement.tell_mode(run_marker("async_drained"))
+    arrangement.tell_mode(run_marker("async_drained"))
+    assert (arrangement.mode, arrangement.contradiction) == (Mode.ASYNC_DRAINED, None)
+
+    arrangement.tell_mode(run_marker("async_inflight"))
+    assert arrangement.mode is Mode.ASYNC_DRAINED
+    assert "only after its first phase" in str(arrangement.problem)
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,32 @@ def test_what_does_not_fit_is_measured_only(
     assert not [event for event in of_kind(ledger, "event") if event["kind"] == "session_failed"]
 
 
+LATE = (
+    """
+import subprocess, sys
+for loop in (1001, 1002, 1001):
+    marks = f"from eerl_launch import mark\\nwith mark.phase('generation', {loop}): pass"
+    subprocess.run([sys.executable, "-c", marks], check=True)
+"""
+    + ASYNCHRONOUS
+)
+
+
+def test_processes_that_generate_before_the_mode_is_told(tmp_path: Path) -> None:
+    """Two generate and are gone before the trainer says what kind of run it is: it counts as if it had come first."""
+    program = tmp_path / "program.py"
+    program.write_text(LATE)
+
+    ledger, errors = run(
+        tmp_path / "out", "policy: eerl\n", str(program), "async_drained", f"{ENGINE},{TRAINER}"
+    )
+
+    (made,) = of_kind(ledger, "controller")
+    assert (made["mode"], made["mode_source"]) == ("async_drained", "trainer")
+    assert "measuring only" not in errors
+    assert [update["label"] for update in of_kind(ledger, "update")] == [0, 1, 2, 3]
+
+
 def test_refits_that_are_not_marked(tmp_path: Path) -> None:
     """A drained trainer without refit phases hears once what is missing; its time and joules are one update."""
     program = tmp_path / "program.py"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from nvml_stub.stub import SW_POWER_CAP, Stub, build_library, install_library
+from rig.folders import open_to_others
 
 Client = Callable[..., str]
 
@@ -118,8 +119,7 @@ def test_reset_hands_back_to_the_governor(client: Client, stub: Stub) -> None:
 @root_only
 def test_ordinary_users_get_code_4(client: Client, stub: Stub, tmp_path: Path) -> None:
     """Without CAP_SYS_ADMIN no setter does anything, except application clocks once their restriction is lifted."""
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)  # pytest's folders are private; the test's user has to get in
+    open_to_others(tmp_path)
     attempt = (
         "for call in (lambda: n.nvmlDeviceSetGpuLockedClocks(h, 345, 900),"
         " lambda: n.nvmlDeviceResetGpuLockedClocks(h),"

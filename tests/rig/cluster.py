@@ -41,6 +41,7 @@ REPO = HERE.parents[1]
 REMEMBERED = REPO / ".build" / "cluster.json"  # where the command line finds the cluster it has started
 TOOLS = ("slurmctld", "slurmd", "sbatch", "munged", "nsenter", "unshare", "setpriv", "ldconfig")
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+TEMPORARY = Path("/tmp")  # of the nodes, too
 USER_NAME, USER_ID = "eerl", 4001
 
 
@@ -56,6 +57,11 @@ def missing() -> str:
         return "mount namespaces are not allowed here (a container without CAP_SYS_ADMIN?)"
     if not (HERE / "job.py").stat().st_mode & stat.S_IROTH:
         return f"{REPO} cannot be read by the job's user (umask 077?): chmod -R o+rX {REPO}"
+    mode = stat.S_IMODE(TEMPORARY.stat().st_mode)
+    if mode & 0o003 != 0o003:
+        return (
+            f"{TEMPORARY} has mode {mode:04o}, so the job's user cannot write to it: chmod 1777 {TEMPORARY}"
+        )
     return ""
 
 
@@ -101,7 +107,7 @@ class Cluster:
         if reason:
             raise RuntimeError(reason)
         spec = spec or Spec(**wishes)
-        base = Path(tempfile.mkdtemp(prefix="eerl-rig-", dir="/tmp"))
+        base = Path(tempfile.mkdtemp(prefix="eerl-rig-", dir=TEMPORARY))
         base.chmod(0o755)
         cluster = cls(base, spec, {})
         umask = os.umask(0o022)  # the job's user must read what is laid out, and the daemons' files

@@ -65,6 +65,11 @@ class Run:
         """The ledger's lines of one kind."""
         return [line for line in self.ledger if line["ev"] == name]
 
+    @property
+    def ours(self) -> list[str]:
+        """Our own lines on standard error: Slurm has things of its own to say there."""
+        return [line for line in self.job.errors.splitlines() if line.startswith("eerl: ")]
+
     def node(self, name: str) -> dict[str, Any]:
         """A node of the report."""
         return next(node for node in self.report["nodes"] if node["node"] == name)

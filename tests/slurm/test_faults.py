@@ -58,9 +58,7 @@ def test_clocks_nobody_may_set(cluster: Cluster) -> None:
     run = run_job(cluster, eerl_run(cluster, f"{LONG} --exit 3"), *ONE_NODE)
 
     assert run.job.exit_code == 3
-    assert (
-        len([line for line in run.job.errors.splitlines() if "code 4" in line or "Permission" in line]) == 1
-    ), run.job.errors
+    assert len([line for line in run.ours if "code 4" in line or "Permission" in line]) == 1, run.job.errors
     assert run.report["allocation"]["coverage_fraction"] > 0.6
 
 
@@ -216,6 +214,7 @@ def test_agents_that_cannot_start(cluster: Cluster) -> None:
     assert run.job.exit_code == 8
     assert run.report["allocation"]["energy_j"] is None
     assert says(run.text, "no steps today"), run.text
+    assert says(run.job.errors, "its agent ended", "no steps today"), run.job.errors
 
 
 # Murder.

@@ -193,7 +193,7 @@ def test_a_node_that_cannot_set_clocks(cluster: Cluster) -> None:
         "--eerl",
     )
 
-    told = [line for line in run.job.errors.splitlines() if "n2" in line]
+    told = [line for line in run.ours if "n2" in line]
     assert run.job.exit_code == 0
     assert len(told) == 1, run.job.errors
     for name in ("n1", "n3"):
@@ -279,7 +279,7 @@ def test_clocks_that_are_not_supported(cluster: Cluster) -> None:
 
     run = run_job(cluster, eerl_run(cluster, f"{SHORT} --exit 3"), *ON_N1)
 
-    about = [line for line in run.job.errors.splitlines() if "n1" in line]
+    about = [line for line in run.ours if "n1" in line]
     assert run.job.exit_code == 3
     assert len(about) == 1 and "supported" in about[0], run.job.errors
     assert run.report["allocation"]["coverage_fraction"] > 0.5
