@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -11,6 +10,7 @@ from eerl_controller.bayes.alarm import Alarm
 from eerl_controller.bayes.look import Look, Looks, usual
 from eerl_controller.bayes.outliers import Outlier, Outliers
 from eerl_controller.bayes.paces import Paces
+from eerl_controller.bayes.pool_losses import Losses
 from eerl_controller.bayes.recent import Latest, Recent
 from eerl_controller.bayes.sides import (
     GENERATION,
@@ -18,7 +18,6 @@ from eerl_controller.bayes.sides import (
     REST,
     TRAINING,
     Lowered,
-    Sides,
     Two,
     lowered,
 )
@@ -42,10 +41,10 @@ class PoolLearner:
     """The models of time and power, what is expected of the next updates, and what was spent of the allowance."""
 
     def __init__(self, mode: ExecutionMode, top_mhz: float) -> None:
-        self._mode = mode
         self._top_mhz = top_mhz
         self.ceilings_mhz = (top_mhz, top_mhz)
         self.paces, self.watts, self.recent = Paces(mode), Watts(), Recent(mode)
+        self._losses = Losses(mode, self.paces, self.recent)
         #: Seconds that the run has taken, without what waited for nothing that a clock moves.
         self.past_s = 0.0
         #: Updates that the run has taken, lost ones included.
@@ -146,7 +145,7 @@ class PoolLearner:
         self.paces.advance(1 + lost)
         self.watts.advance(1 + lost)
         if lost:
-            self._lose_typically(float(lost), self.setting_of(wished), 0.0)
+            self._losses.account_typically(float(lost), self.setting_of(wished), 0.0)
         self._newest = None
         if look is not None and pair is not None:
             if settled:
@@ -155,9 +154,9 @@ class PoolLearner:
                 self._expect(look, ran_under)
         if evidence.unusable is not Unusable.OPERATOR_HOLD and not ran_under.is_governor:
             if look is None or strange:
-                self._lose_typically(1.0, ran_under, validation_s)
+                self._losses.account_typically(1.0, ran_under, validation_s)
             else:
-                self._lose(look.sides, ran_under, validation_s)
+                self._losses.account(look.sides, ran_under, validation_s, self._newest)
         return look is not None and pair is not None and settled
 
     def _is_strange(self, look: Look, setting: Lowered) -> bool:
@@ -211,44 +210,6 @@ class PoolLearner:
         longest = look.counts.get("longest_consumed", look.counts.get("longest", 1.0))
         self._newest = Latest(look.sides, setting, max(longest, 1.0), look.age)
         self.recent.add(self._newest)
-
-    def _lose(self, sides: Sides, setting: Lowered, validation_s: float) -> None:
-        """What an update's clocks cost, whether it is evidence or not."""
-        slow = self.paces.slow(setting)
-        if self._mode is ExecutionMode.ASYNC_DRAINED:
-            generation_s, training_s = (sides.seconds[axis] * math.exp(-slow[axis]) for axis in (0, 1))
-            governor_s = max(generation_s, training_s)
-            critical = (governor_s, 0.0) if generation_s >= training_s else (0.0, governor_s)
-        else:
-            knee = self.recent.knee
-            scale = sides.running_s / float(knee.at(slow[0], slow[1]).running_s)
-            own, other = knee.governed.critical_s
-            critical = (scale * float(own), scale * float(other))
-            governor_s = sum(critical)
-            if self._newest is not None:
-                self._newest.accounted = (slow[0], slow[1], sides.running_s - governor_s)
-        self._account(critical, sides.running_s - governor_s, sides.seconds[REST], setting, validation_s)
-
-    def _lose_typically(self, updates: float, setting: Lowered, validation_s: float) -> None:
-        """The same for updates of which nothing is known but their setting."""
-        if setting.is_governor:
-            return
-        knee, slow = self.recent.knee, self.paces.slow(setting)
-        own, other = knee.governed.critical_s
-        more_s = float(knee.at(slow[0], slow[1]).running_s - knee.governed.running_s)
-        rest_s = self.recent.rest_s * math.exp(slow[REST])
-        critical = (updates * float(own), updates * float(other))
-        self._account(critical, updates * more_s, updates * rest_s, setting, validation_s)
-
-    def _account(
-        self, critical_s: Two, more_s: float, rest_s: float, setting: Lowered, validation_s: float
-    ) -> None:
-        slow = self.paces.slow(setting)
-        rest_governor_s = rest_s * math.exp(-slow[REST])
-        validated_s = validation_s * math.exp(-slow[GENERATION])
-        more_s += (rest_s - rest_governor_s) + (validation_s - validated_s)
-        governor_s = (critical_s[0] + validated_s, critical_s[1], rest_governor_s)
-        self.paces.lose(governor_s, more_s, setting)
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
