@@ -107,10 +107,13 @@ class Batches:
         ends = np.minimum(np.arange(count) + 1 + self.ahead, len(ends_s) - 1)
         return np.asarray(ends_s[ends] - ends_s[1 : count + 1])
 
-    def run(self, queue: Queue, latencies_s: Array, slowed: Slowed, *, only: int | None = None) -> Array:
+    def run(
+        self, queue: Queue, latencies_s: Array, slowed: Slowed, *, only: int | None = None, rounds: int = 1
+    ) -> Array:
         """Seconds of every update, or of the ``only`` first ones, by belief and setting; the queue goes along.
 
-        Work and latency are in decode seconds. The queue must know as many updates back as batches are ``ahead``.
+        After more than one of the ``rounds`` it is the last one's. Work and latency are in decode seconds. The queue
+        must know as many updates back as batches are ``ahead``.
         """
         steps = slice(only)
         works_s, limits_s = self.generation_s[steps], self._limits_s[steps]
@@ -124,19 +127,22 @@ class Batches:
         latency_s = _filled((latencies_s * self.longest[steps, None])[:, :, None], every)
         missing_s, waits_s, nothing = np.empty_like(ready_s), np.empty_like(ready_s), np.zeros(())
         begun_s = since_s[back - self.ahead :]
-        for i, (decoded_s, own_s, late_s, ago_s) in enumerate(
-            zip(since_s[back:], trained_s, latency_s, begun_s, strict=False)
-        ):
-            np.subtract(works_s[i, ...], ready_s, out=missing_s)
-            np.subtract(late_s, ago_s, out=waits_s)
-            np.maximum(missing_s, waits_s, out=waits_s)
-            np.maximum(waits_s, nothing, out=waits_s)
-            np.add(waits_s, own_s, out=decoded_s)
-            np.subtract(decoded_s, missing_s, out=ready_s)
-            np.minimum(ready_s, limits_s[i, ...], out=ready_s)
-            if back > 1:
-                every[i] = decoded_s
-                since_s[i + 1 : back + i] += decoded_s
+        for again in range(rounds):
+            if again:
+                since_s[:back] = since_s[count:]
+            for i, (decoded_s, own_s, late_s, ago_s) in enumerate(
+                zip(since_s[back:], trained_s, latency_s, begun_s, strict=False)
+            ):
+                np.subtract(works_s[i, ...], ready_s, out=missing_s)
+                np.subtract(late_s, ago_s, out=waits_s)
+                np.maximum(missing_s, waits_s, out=waits_s)
+                np.maximum(waits_s, nothing, out=waits_s)
+                np.add(waits_s, own_s, out=decoded_s)
+                np.subtract(decoded_s, missing_s, out=ready_s)
+                np.minimum(ready_s, limits_s[i, ...], out=ready_s)
+                if back > 1:
+                    every[i] = decoded_s
+                    since_s[i + 1 : back + i] += decoded_s
         queue.since_s = since_s[count:]
         return every * factors
 

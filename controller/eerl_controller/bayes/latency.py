@@ -43,8 +43,8 @@ def believe(batches: Batches, was: Queue) -> tuple[Knee, Array]:
     ratios = RATIOS[::STRIDE]
     queue = Queue.empty((BELIEFS, len(ratios)), batches.ahead)
     slowed = np.exp(ratios)[None, :], AS_GOVERNED
-    batches.run(queue, chosen, slowed)
-    every = batches.run(queue, chosen, slowed)
+    # The first time fills the queue.
+    every = batches.run(queue, chosen, slowed, rounds=2)
     curves = np.array([np.interp(RATIOS, ratios, curve) for curve in every.mean(axis=0)])
     curve = curves.mean(axis=0)
     critical = np.minimum(np.maximum(np.gradient(curve, RATIOS), 0.0), curve)

@@ -30,8 +30,8 @@ class PoolTable:
         self._kept = [expected[0][1][:, None], expected[1][1][None, :]]
         self._going = ground.knee.at(own_g + ground.following, own_t)
         self.total_s = ground.recent.total_s
-        visiting_s = ground.validation_s * np.expm1(own_g)
-        self.lost_s = (self._going.running_s + visiting_s - ground.governor_s)[None] + ground.rest_lost_s
+        visiting_s = ground.validation_s * np.expm1(own_g) - ground.governor_s
+        self.lost_s = (self._going.running_s + visiting_s)[None] + ground.rest_lost_s
         shape = self.lost_s.shape
         self.spread_s2: Array = np.broadcast_to(self._going.spread_s2[None], shape)
         self._validated_s = ground.validation_s * np.exp(own_g)
