@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from eerl_controller.records import ClockGrid, ClockPlan
+from eerl_controller.records import ClockGrid, ClockPlan, UpdateRecord
 from eerl_controller.settings import Settings
 from eerl_controller.states import Reason
 
@@ -46,6 +46,13 @@ class Pair(NamedTuple):
 
 
 GOVERNOR = Pair(None, None)
+
+
+def requested(record: UpdateRecord) -> Pair:
+    """The clocks of an update that ran under more than one plan, as far as its pools tell."""
+    found = [record.pools.get(name) for name in ("generation", "training")]
+    mhz = [pool.requested_mhz if pool is not None else None for pool in found]
+    return Pair(mhz[0], mhz[1])
 
 
 def allowed_clocks(grid: ClockGrid, settings: Settings) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ from eerl_controller.states import Reason, State
 from eerl_controller.strategy import Evidence, Strategy, fixed, measure_only
 from eerl_controller.work import GENERATION_PHASES, Unusable, lost_between, observe_work, unusable_reason
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 #: Phases are a partition of the update: their times may exceed its own by measurement error, not by more.
 PARTITION_SLACK = 0.05
 PARTITION_SLACK_S = 1.0

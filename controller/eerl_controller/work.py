@@ -118,6 +118,8 @@ def phase_totals(record: UpdateRecord) -> dict[str, tuple[float, float | None]]:
 
 def visitors(record: UpdateRecord) -> tuple[float, float]:
     """Seconds and joules of validation and checkpoint in this update (unknown joules as 0)."""
+    if not any(name.startswith(VISITING_PHASES) for name in record.phases):
+        return 0.0, 0.0
     totals = phase_totals(record)
     present = [totals[name] for name in VISITING_PHASES if name in totals]
     return sum(seconds for seconds, _ in present), sum(joules or 0.0 for _, joules in present)

@@ -10,8 +10,8 @@ import pytest
 from controller.worlds import DRAINED, INFLIGHT, training_bound, world
 
 from eerl_controller import Controller, ExecutionMode, Settings
-from eerl_controller.bayes import pool_learner
 from eerl_controller.bayes.backlog import batches_of
+from eerl_controller.bayes.look import Looks
 from eerl_controller.bayes.pace_priors import TRAINING_WORK
 from eerl_controller.bayes.pace_work import WorkDone
 from eerl_controller.bayes.paces import Paces
@@ -41,13 +41,13 @@ def lived(place: World, updates: int) -> tuple[BayesPools, Run]:
 def test_what_is_told_of_a_batch_is_so(age: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In flight, whatever the clocks: tokens consumed are known for most updates, and then to the token."""
     place, looks = masked(INFLIGHT, age), {}
-    plain = pool_learner.PoolLearner._look
+    plain = Looks.of
 
-    def look(self: Any, evidence: Evidence) -> Any:
+    def look(self: Looks, evidence: Evidence) -> Any:
         found = looks[evidence.record.update] = plain(self, evidence)
         return found
 
-    monkeypatch.setattr(pool_learner.PoolLearner, "_look", look)
+    monkeypatch.setattr(Looks, "of", look)
     lived(place, 150)
 
     truth = draw(place, 150, 1).generated

@@ -18,8 +18,7 @@ from eerl_controller import (
     Settings,
     UpdateRecord,
 )
-from eerl_controller.bayes.pace_priors import Layout
-from eerl_controller.bayes.paces import _doubt_following
+from eerl_controller.bayes.pace_priors import Layout, doubt_following
 
 UPDATES = 200
 
@@ -95,7 +94,7 @@ def test_the_evidence_says_whether_generation_follows(found: float, follows: boo
     covariance[np.ix_([at, own], [at, own])] = [[9e-4, -8.995e-4], [-8.995e-4, 9e-4]]
     before = mean[at] + mean[own]
 
-    _doubt_following(mean, covariance)
+    doubt_following(mean, covariance)
 
     both = covariance[at, at] + covariance[own, own] + 2.0 * covariance[at, own]
     assert mean[at] == pytest.approx(found, abs=0.01)

@@ -12,8 +12,9 @@ from controller.test_modes_bad_input import Delayed, Spoiled
 from controller.worlds import INFLIGHT, training_bound, world
 
 from eerl_controller import Controller, Reason, Settings, UpdateRecord
-from eerl_controller.bayes.backlog import BELIEFS, Queue, batches_of, believe
+from eerl_controller.bayes.backlog import GOVERNED, Queue, batches_of
 from eerl_controller.bayes.knee import meeting
+from eerl_controller.bayes.latency import BELIEFS, believe
 from eerl_twin import FixedPlan, World, simulate
 from eerl_twin.conditions import draw
 from eerl_twin.oracle import best_fixed
@@ -83,10 +84,10 @@ def test_a_later_arrival_is_replayed() -> None:
     """Generation 100 s and training 60 s: training is free until it takes as long, and then decides."""
     knee = meeting([(100.0, 60.0)] * 5)
 
-    assert knee.running_s(0.0, np.log(1.5)) == pytest.approx(100.0, rel=2e-3)
-    assert knee.running_s(0.0, np.log(2.0)) == pytest.approx(120.0, rel=2e-3)
-    assert knee.running_s(np.log(1.1), 0.0) == pytest.approx(110.0, rel=2e-3)
-    assert [float(part) for part in knee.critical_s(0.0, 0.0)] == pytest.approx([100.0, 0.0])
+    assert knee.at(0.0, np.log(1.5)).running_s == pytest.approx(100.0, rel=2e-3)
+    assert knee.at(0.0, np.log(2.0)).running_s == pytest.approx(120.0, rel=2e-3)
+    assert knee.at(np.log(1.1), 0.0).running_s == pytest.approx(110.0, rel=2e-3)
+    assert [float(part) for part in knee.governed.critical_s] == pytest.approx([100.0, 0.0])
 
 
 def taken(
@@ -124,7 +125,7 @@ def test_the_queue_tells_what_slower_training_costs(age: int, latency_share: flo
         rows = taken(place, mhz)
         slower = np.log(np.mean([row[1] for row in rows]) / np.mean([row[1] for row in governed]))
         truth_s = float(np.mean([row[2] for row in rows]))
-        assert knee.running_s(0.0, slower) == pytest.approx(truth_s, rel=0.02)
+        assert knee.at(0.0, slower).running_s == pytest.approx(truth_s, rel=0.02)
 
 
 def test_what_is_lost_for_a_while_is_won_back() -> None:
@@ -133,8 +134,8 @@ def test_what_is_lost_for_a_while_is_won_back() -> None:
     seconds = [(50.0, 45.0 * float(np.exp(t))) for _, t in slow]
     batches = batches_of(seconds, [1.0] * 40, [max(g, t) for g, t in seconds], slow, 2)
 
-    was = batches.run(Queue.empty((1, 1)), np.zeros(1), np.ones(1), as_it_was=True)[:, 0, 0]
-    would = batches.run(Queue.empty((1, 1)), np.zeros(1), np.ones(1), as_it_was=False)[:, 0, 0]
+    was = batches.run(Queue.empty((1, 1)), np.zeros(1), batches.as_it_was)[:, 0, 0]
+    would = batches.run(Queue.empty((1, 1)), np.zeros(1), GOVERNED)[:, 0, 0]
 
     lost = np.cumsum(was - would)
     assert lost[19] > 80.0

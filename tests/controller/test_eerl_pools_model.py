@@ -12,6 +12,7 @@ from controller.worlds import DRAINED, INFLIGHT, training_bound, world
 
 from eerl_controller import Controller, ExecutionMode, Settings
 from eerl_controller.bayes.pool_strategy import BayesPools
+from eerl_controller.bayes.sides import lowered
 from eerl_controller.clocks import Pair
 from eerl_twin import World, simulate
 from eerl_twin.run import Settings as TwinSettings
@@ -26,6 +27,23 @@ def lived(place: World, updates: int, seed: int = 1) -> tuple[BayesPools, Any]:
     strategy = controller._strategy
     assert isinstance(strategy, BayesPools)
     return strategy, run
+
+
+@pytest.mark.parametrize("place", PLACES[::2], ids=["drained", "inflight"])
+def test_what_was_asked_before_is_not_told_again_after_something_was_learnt(place: World) -> None:
+    """A belief is worked out once: a loss that is accounted for then counts at the next asking, and a doubt does."""
+    paces = lived(place, 60)[0]._learner.paces
+    setting = lowered(Pair(1200, 1200), (1980.0, 1980.0), 1980.0)
+    (before_s, _), slow = paces.lost, paces.slow(setting)
+
+    paces.lose((0.0, 0.0, 0.0), 7.0, setting)
+    paces.slow(setting)
+
+    assert paces.lost[0] == pytest.approx(before_s + 7.0)
+    assert paces.slow(setting) == slow
+    variance = paces.pooled[1][0, 0]
+    paces.doubt((False, False), 0.1)
+    assert paces.pooled[1][0, 0] == pytest.approx(variance + 0.01)
 
 
 @pytest.mark.parametrize("place", PLACES, ids=["drained", "drained-train", "inflight", "inflight-train"])

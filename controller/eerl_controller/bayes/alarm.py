@@ -8,8 +8,6 @@ from collections.abc import Sequence
 #: are where noise is large. This much of them is a change: with Gaussian surprises the four sums reach it by chance
 #: once in 1,700 updates (Siegmund's approximation), and no single surprise can.
 CUSUM_DRIFT, CUSUM_LIMIT, LARGEST_SURPRISE = 0.5, 7.0, 3.0
-#: Slower than expected by so many standard deviations is an outlier; two in a row under the same clocks are none.
-SLOW_SD = 3.0
 
 
 class Alarm:

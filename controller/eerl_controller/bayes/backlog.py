@@ -1,66 +1,72 @@
-"""In-flight updates as a queue of batches, and what is believed of the one thing about it that no record tells.
+"""In-flight updates as a queue of batches.
 
 Training takes one batch after the other: it waits until the batch is ready, then trains. Generation goes on
 meanwhile, at most as many batches ahead as requests may be old, and a batch is not ready before its longer responses
 have had their time, which begins when the batch may be begun. So in the long run an update takes as long as the
 slowest of three: generation's work, training's work, and, with an age of A, the latency of a batch and its training
-over A + 1 updates. How long that latency is shows only where both pools wait; until then it is bounded by that they
-do not.
+over A + 1 updates (``latency``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eerl_controller.bayes.knee import RATIOS, Knee
-
 Array = NDArray[np.float64]
 
-#: Latencies that are told apart, as fractions of the mean one at which both pools would just wait.
-LATENCIES: Array = np.linspace(0.0, 1.6, 33)
-#: Believed latencies are passed on as this many equally likely ones.
-BELIEFS = 6
-#: Every so many of the curve's ratios are replayed, and what lies between is drawn straight.
-STRIDE = 4
-#: How far a replay's total may be off: a part of a batch in so many updates, and what it does not know of.
-EDGE_SD, MODEL_SD = 0.05, 0.004
 #: A pool that waits for a smaller share of an update than this does not wait.
 LEAST_WAIT = 0.01
-#: Updates in a row whose sums are compared: longer than a batch is begun ahead of its update.
-SUMMED_UPDATES = 5
 #: No policy age beyond this is told apart.
 OLDEST = 8
+
+#: Factors by which either pool is slower, by update (or one for all) and setting.
+Slowed = tuple[Array, Array]
+AS_GOVERNED: Array = np.ones((1, 1))
+#: Both at the governor's pace.
+GOVERNED: Slowed = (AS_GOVERNED, AS_GOVERNED)
 
 
 @dataclass(slots=True)
 class Queue:
     """How far a queue is: work done beyond the batch consumed last, and decode seconds since recent updates began.
 
-    Arrays by belief and setting; ``since_s`` by update before, the latest last.
+    Arrays by belief and setting; ``since_s`` by update before, the latest last, as far back as is wanted.
     """
 
     ready_s: Array
     since_s: Array
 
     @classmethod
-    def empty(cls, shape: tuple[int, int]) -> Queue:
+    def empty(cls, shape: tuple[int, int], back: int = OLDEST) -> Queue:
         """Nothing is ready, and every batch could have been begun long ago."""
-        return cls(np.zeros(shape), np.full((OLDEST, *shape), 1e9))
+        return cls(np.zeros(shape), np.full((back, *shape), 1e9))
 
-    def copy(self) -> Queue:
+    def copy(self, back: int = OLDEST) -> Queue:
         """Another one, as far as this."""
-        return Queue(self.ready_s, self.since_s)
+        return Queue(self.ready_s.copy(), self.since_s[-back:].copy())
 
-    def spread(self, shape: tuple[int, int]) -> Queue:
+    def column(self, setting: int) -> Queue:
+        """That of one setting."""
+        return Queue(self.ready_s[:, [setting]], self.since_s[:, :, [setting]])
+
+    @classmethod
+    def side_by_side(cls, queues: Sequence[Queue]) -> Queue:
+        """Several settings as one."""
+        return cls(
+            np.concatenate([queue.ready_s for queue in queues], axis=1),
+            np.concatenate([queue.since_s for queue in queues], axis=2),
+        )
+
+    def spread(self, shape: tuple[int, int], back: int = OLDEST) -> Queue:
         """The mean over the beliefs, for as many others."""
         return Queue(
             np.full(shape, self.ready_s.mean()),
-            np.array([np.full(shape, item.mean()) for item in self.since_s]),
+            np.array([np.full(shape, item.mean()) for item in self.since_s[-back:]]),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,32 +78,8 @@ class Queue:
         """What :meth:`to_dict` wrote."""
         return cls(np.array(values["ready_s"]), np.array(values["since_s"]))
 
-    def step(
-        self,
-        work_s: float,
-        latency_s: Array,
-        training_s: float,
-        factor: Array,
-        limit_s: float,
-        age: int,
-    ) -> Array:
-        """Go through one update; returns its seconds. Work and latency are in decode seconds.
 
-        ``limit_s`` bounds how much work may be ready when it is over, ``age`` how many updates before it its batch
-        may have been begun.
-        """
-        waits = np.maximum(work_s - self.ready_s, latency_s - self.since_s[OLDEST - age])
-        running = np.maximum(waits, 0.0) * factor + training_s
-        decoded = running / factor
-        self.ready_s = np.minimum(self.ready_s + decoded - work_s, limit_s)
-        since_s = np.empty_like(self.since_s)
-        np.add(self.since_s[1:], decoded, out=since_s[:-1])
-        since_s[-1] = decoded
-        self.since_s = since_s
-        return np.asarray(running)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batches:
     """Consecutive batches: governor seconds of either pool's work, the longest response, what updates really took.
 
@@ -112,62 +94,62 @@ class Batches:
     slower: tuple[Array, Array]
     ahead: int
 
+    @property
+    def as_it_was(self) -> Slowed:
+        """The slowdowns that were in force."""
+        return self.slower[0][:, None], self.slower[1][:, None]
+
+    @cached_property
+    def _limits_s(self) -> Array:
+        """How much work may be ready when an update is over, by update: that of the batches begun by then."""
+        count = len(self.generation_s)
+        ends_s = np.concatenate([[0.0], np.cumsum([*self.generation_s, *self.generation_s[: self.ahead]])])
+        ends = np.minimum(np.arange(count) + 1 + self.ahead, len(ends_s) - 1)
+        return np.asarray(ends_s[ends] - ends_s[1 : count + 1])
+
     def run(
-        self, queue: Queue, latencies_s: Array, slower: Array, *, as_it_was: bool, only: int | None = None
+        self, queue: Queue, latencies_s: Array, slowed: Slowed, *, only: int | None = None, rounds: int = 1
     ) -> Array:
         """Seconds of every update, or of the ``only`` first ones, by belief and setting; the queue goes along.
 
-        ``slower`` slows generation besides; ``as_it_was``: with the slowdowns that were in force.
+        After more than one of the ``rounds`` it is the last one's. Work and latency are in decode seconds. The queue
+        must know as many updates back as batches are ``ahead``.
         """
-        count = len(self.generation_s)
-        works = np.concatenate([self.generation_s, self.generation_s[: self.ahead]])
-        ends_s = np.concatenate([[0.0], np.cumsum(works)])
-        factors = slower[None, :] * (self.slower[0][:, None] if as_it_was else np.ones((count, 1)))
-        training_s = self.training_s * (self.slower[1] if as_it_was else 1.0)
-        ends = np.minimum(np.arange(count) + 1 + self.ahead, len(works))
-        limits_s = ends_s[ends] - ends_s[1 : count + 1]
-        latency_s = latencies_s[:, None] * self.longest
-        steps = range(count if only is None else only)
-        every = [
-            queue.step(works[i], latency_s[:, i, None], training_s[i], factors[i], limits_s[i], self.ahead)
-            for i in steps
-        ]
-        return np.array(every)
+        steps = slice(only)
+        works_s, limits_s = self.generation_s[steps], self._limits_s[steps]
+        ready_s, back, count = queue.ready_s, len(queue.since_s), len(works_s)
+        factors = slowed[0][steps, None]
+        # Decode seconds since an update began, by update; the coming ones begin one by one.
+        since_s = np.concatenate([queue.since_s, np.empty((count, *ready_s.shape))])
+        every = since_s[back:] if back == 1 else np.empty((count, *ready_s.shape))
+        # One shape for all, since numpy goes through unlike ones several times as slowly.
+        trained_s = _filled((self.training_s[:, None] * slowed[1])[steps, None] / factors, every)
+        latency_s = _filled((latencies_s * self.longest[steps, None])[:, :, None], every)
+        missing_s, waits_s, nothing = np.empty_like(ready_s), np.empty_like(ready_s), np.zeros(())
+        begun_s = since_s[back - self.ahead :]
+        for again in range(rounds):
+            if again:
+                since_s[:back] = since_s[count:]
+            for i, (decoded_s, own_s, late_s, ago_s) in enumerate(
+                zip(since_s[back:], trained_s, latency_s, begun_s, strict=False)
+            ):
+                np.subtract(works_s[i, ...], ready_s, out=missing_s)
+                np.subtract(late_s, ago_s, out=waits_s)
+                np.maximum(missing_s, waits_s, out=waits_s)
+                np.maximum(waits_s, nothing, out=waits_s)
+                np.add(waits_s, own_s, out=decoded_s)
+                np.subtract(decoded_s, missing_s, out=ready_s)
+                np.minimum(ready_s, limits_s[i, ...], out=ready_s)
+                if back > 1:
+                    every[i] = decoded_s
+                    since_s[i + 1 : back + i] += decoded_s
+        queue.since_s = since_s[count:]
+        return every * factors
 
 
-def believe(batches: Batches, was: Queue) -> tuple[Knee, Array]:
-    """How the pools go together, for every latency that agrees with what updates took, and these latencies."""
-    generation_s, training_s = float(batches.generation_s.mean()), float(batches.training_s.mean())
-    # Where the latency would just bind, in seconds of an update's longest response.
-    actual_s = float(batches.running_s.mean())
-    own_s = float((batches.training_s * batches.slower[1]).mean())
-    binding_s = (batches.ahead + 1) * actual_s - own_s
-    unit_s = binding_s / float((batches.longest * batches.slower[0]).mean())
-    start = was.spread((len(LATENCIES), 1))
-    expected = batches.run(start, LATENCIES * unit_s, np.ones(1), as_it_was=True).mean(axis=0)[:, 0]
-    error = (expected - actual_s) / actual_s
-    scale = np.hypot(EDGE_SD / np.sqrt(len(batches.running_s)), MODEL_SD)
-    # A replay that is too short even without latency, or too long with every one, still has a nearest.
-    weight = np.exp(-0.5 * ((error**2 - (error**2).min()) / scale**2))
-    chosen = LATENCIES[_quantiles(weight)] * unit_s
-    ratios = RATIOS[::STRIDE]
-    queue = Queue.empty((BELIEFS, len(ratios)))
-    batches.run(queue, chosen, np.exp(ratios), as_it_was=False)
-    every = batches.run(queue, chosen, np.exp(ratios), as_it_was=False)
-    curves = np.array([np.interp(RATIOS, ratios, curve) for curve in every.mean(axis=0)])
-    critical = np.clip(np.gradient(curves.mean(axis=0), RATIOS), 0.0, curves.mean(axis=0))
-    # What one update loses the next ones may win back: only sums over some of them tell the variance of long ones.
-    blocks = np.array_split(every.mean(axis=1), max(len(every) // SUMMED_UPDATES, 1))
-    sums = [block.sum(axis=0) / np.sqrt(len(block)) for block in blocks]
-    each = np.array([np.interp(RATIOS, ratios, item) for item in sums])
-    return Knee(curves, critical, (generation_s, training_s), each), chosen
-
-
-def _quantiles(weight: Array) -> NDArray[np.intp]:
-    """Indices of equally likely values of a distribution over :data:`LATENCIES`."""
-    cumulative = np.cumsum(weight) / weight.sum()
-    wanted = (np.arange(BELIEFS) + 0.5) / BELIEFS
-    return np.minimum(np.searchsorted(cumulative, wanted), len(weight) - 1)
+def _filled(values: Array, like: Array) -> Array:
+    """The values in another one's shape."""
+    return np.ascontiguousarray(np.broadcast_to(values, like.shape))
 
 
 def batches_of(
@@ -193,8 +175,9 @@ def batches_of(
     # Where training waited for a generation that never idled, its batch was ready just when it went on; where
     # generation idled, it was as far ahead as it may be when the update was over.
     done_s = {} if begun_s is None else {-1: -begun_s}
-    done_s |= {int(i): float(ready_s[i]) for i in np.flatnonzero(waits & ~idles)}
-    done_s |= {int(i) + ahead: float(after_s[i]) for i in np.flatnonzero(idles)}
+    just = waits & ~idles
+    done_s |= zip(np.flatnonzero(just).tolist(), ready_s[just].tolist(), strict=True)
+    done_s |= zip((np.flatnonzero(idles) + ahead).tolist(), after_s[idles].tolist(), strict=True)
     return Batches(
         generation_s=_works(done_s, generation_s.mean(), training_s),
         training_s=training_s,
@@ -212,13 +195,13 @@ def _works(done_s: Mapping[int, float], mean_s: float, like: Array) -> Array:
     the first and the last, which take ``mean_s`` on average.
     """
     works_s = mean_s * like / like.mean()
-    known = np.array(sorted(batch for batch in done_s if batch < len(like)))
+    known = sorted(batch for batch in done_s if batch < len(like))
     if len(known) < 2:
         return np.asarray(works_s)
     until = np.concatenate([[0.0], np.cumsum(like)])
-    whole_s = np.diff([done_s[int(batch)] for batch in known])
+    whole_s = np.diff([done_s[batch] for batch in known])
     # Seconds of work by second of training, between two batches that are known.
-    rate = whole_s / np.diff(until[known + 1])
+    rate = whole_s / np.diff(until[np.array(known) + 1])
     span = slice(known[0] + 1, known[-1] + 1)
     by_batch = np.repeat(rate, np.diff(known))
     works_s[span] = np.where(by_batch > 0.0, by_batch * like[span], works_s[span])

@@ -38,10 +38,12 @@ class FilterBank:
         self._decay = decay
         self._walk = walk
         self._stationary = np.where(decay < 1.0, 1.0, 0.0)
+        #: What one update does to means, to covariances and to variances.
+        self._one = self._passing(1)
         #: Noise scale by filter and series.
         self.scales: Array = np.repeat(scales[None, :], filters, axis=0)
         self._readings = np.zeros(len(scales))
-        self._log_weights = np.zeros(filters)
+        self._weigh(np.zeros(filters))
         self._learning = True
         #: Log probability of all readings so far, but for a constant by reading.
         self.evidence = 0.0
@@ -59,17 +61,25 @@ class FilterBank:
     @property
     def weights(self) -> Array:
         """How much each filter is believed; they sum to 1."""
-        raw = np.exp(self._log_weights - self._log_weights.max())
-        return np.asarray(raw / raw.sum())
+        return self._weights
+
+    def _weigh(self, log_weights: Array) -> None:
+        self._log_weights = log_weights
+        raw = np.exp(log_weights - log_weights.max())
+        self._weights: Array = raw / raw.sum()
 
     def advance(self, updates: int = 1) -> None:
         """Let time pass."""
-        factor = self._decay**updates
+        factor, factors, fresh = self._one if updates == 1 else self._passing(updates)
         self.mean *= factor
-        self.covariance *= factor[:, :, None] * factor[:, None, :]
-        fresh = self._stationary * (1.0 - factor**2) + self._walk * updates
+        self.covariance *= factors
         index = np.arange(self.mean.shape[1])
         self.covariance[:, index, index] += fresh
+
+    def _passing(self, updates: int) -> tuple[Array, Array, Array]:
+        factor = self._decay**updates
+        fresh = self._stationary * (1.0 - factor**2) + self._walk * updates
+        return factor, factor[:, :, None] * factor[:, None, :], fresh
 
     def insist(self, rows: Array, white: Array, value: float) -> None:
         """Take a reading in as it is, however far off: it has come twice, so it is no outlier."""
@@ -85,21 +95,21 @@ class FilterBank:
         Returns the surprise in standard deviations, weighted over the filters.
         """
         carried = (self.covariance @ rows[:, :, None])[:, :, 0]
-        variance = (carried * rows).sum(axis=1) + white
-        error = value - (self.mean * rows).sum(axis=1)
+        variance = np.add.reduce(carried * rows, axis=1) + white
+        error = value - np.add.reduce(self.mean * rows, axis=1)
         squared = error**2 / variance
         weight = np.minimum((TAIL_DF + 1.0) / (TAIL_DF + squared), 1.0)
         # An outlier is noise: only that much of the variance grows, so that a surprise about what was never seen
         # before is still believed.
         gain = carried / (variance + self.scales[:, series] ** 2 * (1.0 / weight - 1.0))[:, None]
-        weights = self.weights
+        weights = self._weights
         surprise = float(weights @ (error / np.sqrt(variance)))
         self.mean += gain * error[:, None]
         self.covariance -= gain[:, :, None] * carried[:, None, :]
         density = -0.5 * np.log(variance) - 0.5 * (TAIL_DF + 1.0) * np.log1p(squared / TAIL_DF)
         most = float(density.max())
         self.evidence += most + math.log(float(weights @ np.exp(density - most)))
-        self._log_weights = EVIDENCE_MEMORY * self._log_weights + density - most
+        self._weigh(EVIDENCE_MEMORY * self._log_weights + density - most)
         if self._learning:
             self._learn_scale(series, squared, variance)
         return surprise
@@ -110,7 +120,7 @@ class FilterBank:
         # Only as far as the surprise was a matter of noise, not of what is still unknown.
         share = np.minimum(self.scales[:, series] ** 2 / variance, 1.0)
         moved = share * (np.minimum(squared, LARGEST_SURPRISE) - 1.0) / memory
-        self.scales[:, series] *= np.exp(0.5 * np.clip(moved, -0.5, 0.5))
+        self.scales[:, series] *= np.exp(0.5 * np.minimum(np.maximum(moved, -0.5), 0.5))
 
     def accumulate(self, total: int, row: Array, constant: float) -> None:
         """Add ``row @ state + constant`` to the state ``total``, so that what is learnt later corrects it."""
@@ -132,10 +142,11 @@ class FilterBank:
 
     def pooled(self) -> tuple[Array, Array]:
         """Mean and covariance over the whole bank."""
-        weights = self.weights
+        weights, states = self._weights, self.mean.shape[1]
         mean = weights @ self.mean
         off = self.mean - mean
-        covariance = np.tensordot(weights, self.covariance, axes=1) + (off * weights[:, None]).T @ off
+        within = (weights @ self.covariance.reshape(len(weights), -1)).reshape(states, states)
+        covariance = within + (off * weights[:, None]).T @ off
         return mean, covariance
 
     def pooled_mean(self) -> Array:
@@ -158,4 +169,4 @@ class FilterBank:
         self.covariance = np.array(values["covariance"])
         self.scales = np.array(values["scales"])
         self._readings = np.array(values["readings"])
-        self._log_weights = np.array(values["log_weights"])
+        self._weigh(np.array(values["log_weights"]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -117,11 +118,7 @@ class Guard:
         """What was seen under these clocks and those that are like them, less the governor's before it."""
         found = [Mean() for _ in COMPARED]
         for other, means in self._seen.items():
-            apart = [
-                abs(math.log((one or self._top_mhz) / (two or self._top_mhz)))
-                for one, two in zip(pair.phases, other.phases, strict=True)
-            ]
-            if max(apart) <= LIKE:
+            if _are_like(pair, other, self._top_mhz):
                 for mean, more in zip(found, means, strict=True):
                     mean.merge(more)
         return found
@@ -175,3 +172,11 @@ class Guard:
         self._seen = {Pair(*pair): [Mean(*mean) for mean in means] for pair, means in values["seen"]}
         self._governor = [Mean(*mean) for mean in values["governor"]]
         self._limits = list(values["limits_mhz"])
+
+
+@lru_cache(maxsize=512)
+def _are_like(one: Pair, other: Pair, top_mhz: float) -> bool:
+    apart = [
+        abs(math.log((a or top_mhz) / (b or top_mhz))) for a, b in zip(one.phases, other.phases, strict=True)
+    ]
+    return max(apart) <= LIKE

@@ -9,6 +9,7 @@ Drained updates: the later of both arrivals, replayed over recent updates. In-fl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,57 +29,42 @@ class Knee:
     """
 
     def __init__(self, curves: Array, critical_s: Array, sides_s: tuple[float, float], each: Array) -> None:
-        self._curves = curves
-        self._curve = curves.mean(axis=0)
-        self._critical_s = critical_s
+        self._curves, self._each = curves, each
+        self.curve, self.critical_s = curves.mean(axis=0), critical_s
         #: Mean governor seconds of either side.
         self.sides_s = sides_s
-        governor_s = curves[:, len(RATIOS) // 2]
-        self._doubt = _with_governor(curves)
-        self._each, self._spread = each, _with_governor(each)
-        self._longest = curves.max(axis=0)
-        self._is_sure = len(curves) == 1
-        #: The curve for the governor's own pace, by belief.
-        self.governor_s = governor_s
+        #: Whether there is only one belief.
+        self.is_sure = len(curves) == 1
 
-    def running_s(self, slow_generation: Array | float, slow_training: Array | float) -> Array:
-        """Mean seconds in which both go on, for these log slowdowns."""
-        return self._at(self._curve, slow_generation, slow_training)
+    @cached_property
+    def longest(self) -> Array:
+        """The curve of the least favourable belief at every ratio."""
+        return np.asarray(self._curves.max(axis=0))
 
-    def longest_s(self, slow_generation: Array | float, slow_training: Array | float) -> Array:
-        """The same by the least favourable belief."""
-        return self._at(self._longest, slow_generation, slow_training)
+    @cached_property
+    def doubt(self) -> tuple[Array, Array]:
+        """Variance of the curve over the beliefs, and its covariance with the governor's own."""
+        return _with_governor(self._curves)
 
-    def critical_s(self, slow_generation: Array | float, slow_training: Array | float) -> tuple[Array, Array]:
-        """How much of these seconds generation's pace decides, and how much training's: derivatives by the logs."""
-        whole = self.running_s(slow_generation, slow_training)
-        own = self._at(self._critical_s, slow_generation, slow_training)
-        return own, np.maximum(whole - own, 0.0)
+    @cached_property
+    def spread(self) -> tuple[Array, Array]:
+        """The same over recent updates, by update of a long sum."""
+        return _with_governor(self._each)
 
-    def variance_s2(self, slow_generation: Array, slow_training: Array) -> Array:
-        """Variance over the beliefs of what these slowdowns add to the governor's seconds."""
-        if self._is_sure:
-            return np.zeros(np.broadcast(slow_generation, slow_training).shape)
-        return self._added_s2(self._doubt, slow_generation, slow_training)
+    def at(self, slow_generation: Array | float, slow_training: Array | float) -> Going:
+        """How both go on under these log slowdowns."""
+        return Going(self, slow_generation, slow_training)
 
-    def spread_s2(self, slow_generation: Array, slow_training: Array) -> Array:
-        """Variance, by update of a long sum, of what these slowdowns add to an update: it differs from one update to
-        another, where now one pool and now the other decides.
-        """
-        return self._added_s2(self._spread, slow_generation, slow_training)
-
-    def _added_s2(self, second: tuple[Array, Array], slow_generation: Array, slow_training: Array) -> Array:
-        variance, common = second
-        slower = np.exp(slow_training)
-        own = slower * self._at(variance, slow_generation, slow_training)
-        both = self._at(common, slow_generation, slow_training)
-        return np.asarray(np.maximum(own - 2.0 * both + variance[len(RATIOS) // 2], 0.0))
+    @cached_property
+    def governed(self) -> Going:
+        """How both go on under the governor."""
+        return self.at(0.0, 0.0)
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
             "curves": self._curves.tolist(),
-            "critical_s": self._critical_s.tolist(),
+            "critical_s": self.critical_s.tolist(),
             "sides_s": list(self.sides_s),
             "each": self._each.tolist(),
         }
@@ -90,9 +76,65 @@ class Knee:
         curves, critical_s, each = (np.array(values[name]) for name in ("curves", "critical_s", "each"))
         return cls(curves, critical_s, (sides[0], sides[1]), each)
 
-    def _at(self, curve: Array, slow_generation: Array | float, slow_training: Array | float) -> Array:
-        ratio = np.asarray(slow_generation) - slow_training
-        return np.asarray(np.exp(slow_training) * np.interp(ratio, RATIOS, curve))
+
+class Going:
+    """How both pools go on under some log slowdowns; each part of it is worked out when it is asked for, once."""
+
+    def __init__(self, knee: Knee, slow_generation: Array | float, slow_training: Array | float) -> None:
+        self._knee, self._slow = knee, (slow_generation, slow_training)
+        self._ratio = np.asarray(slow_generation) - slow_training
+        self._slower = np.exp(slow_training)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of everything here."""
+        return self._ratio.shape
+
+    @cached_property
+    def running_s(self) -> Array:
+        """Mean seconds in which both go on."""
+        return self._of(self._knee.curve)
+
+    @cached_property
+    def longest_s(self) -> Array:
+        """The same by the least favourable belief."""
+        return self._of(self._knee.longest)
+
+    @cached_property
+    def sides_s(self) -> tuple[Array, Array]:
+        """Mean seconds of either side's own work."""
+        generation_s, training_s = self._knee.sides_s
+        return np.asarray(generation_s * np.exp(self._slow[0])), np.asarray(training_s * self._slower)
+
+    @cached_property
+    def critical_s(self) -> tuple[Array, Array]:
+        """How much of the running seconds generation's pace decides, and how much training's: derivatives by the
+        logs.
+        """
+        own = self._of(self._knee.critical_s)
+        return own, np.maximum(self.running_s - own, 0.0)
+
+    @cached_property
+    def variance_s2(self) -> Array:
+        """Variance over the beliefs of what these slowdowns add to the governor's seconds."""
+        if self._knee.is_sure:
+            return np.zeros(self.shape)
+        return self._added_s2(self._knee.doubt)
+
+    @cached_property
+    def spread_s2(self) -> Array:
+        """Variance, by update of a long sum, of what these slowdowns add to an update: it differs from one update to
+        another, where now one pool and now the other decides.
+        """
+        return self._added_s2(self._knee.spread)
+
+    def _added_s2(self, second: tuple[Array, Array]) -> Array:
+        variance, common = second
+        own = self._slower * self._of(variance)
+        return np.asarray(np.maximum(own - 2.0 * self._of(common) + variance[len(RATIOS) // 2], 0.0))
+
+    def _of(self, curve: Array) -> Array:
+        return np.asarray(self._slower * np.interp(self._ratio, RATIOS, curve))
 
 
 def _with_governor(rows: Array) -> tuple[Array, Array]:

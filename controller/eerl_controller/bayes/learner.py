@@ -7,9 +7,10 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from eerl_controller.bayes.alarm import SLOW_SD, Alarm
+from eerl_controller.bayes.alarm import Alarm
 from eerl_controller.bayes.effort import Effort
 from eerl_controller.bayes.first_updates import typical, usual
+from eerl_controller.bayes.outliers import Outlier, Outliers
 from eerl_controller.bayes.outlook import Outlook, governor_parts
 from eerl_controller.bayes.powers import Powers
 from eerl_controller.bayes.powers import response_row as power_row
@@ -26,7 +27,7 @@ from eerl_controller.bayes.sample import (
 from eerl_controller.bayes.time_prior import Layout, response_row
 from eerl_controller.bayes.times import Times
 from eerl_controller.bayes.warm import Told, Verdict
-from eerl_controller.clocks import Pair
+from eerl_controller.clocks import Pair, requested
 from eerl_controller.records import UpdateRecord
 from eerl_controller.strategy import Evidence
 from eerl_controller.work import Observation, Unusable, phase_totals, visitors
@@ -54,8 +55,7 @@ class Learner:
         self.alarm = Alarm()
         #: How deep an earlier run went (``warm``).
         self._told = Told()
-        #: The last update, if it was a slow outlier under lowered clocks.
-        self._slow: tuple[Parts, Mapping[str, float], Clocks] | None = None
+        self._outliers = Outliers(Clocks.from_list)
         #: The first update under clocks deeper than any before, until the second has come.
         self._waiting: list[tuple[Parts, Mapping[str, float], Clocks]] = []
 
@@ -158,7 +158,8 @@ class Learner:
 
     def _learn(self, parts: Parts, work: Mapping[str, float], clocks: Clocks) -> None:
         surprises = self.times.read(parts.seconds, work, clocks)
-        self._suspect(surprises, parts, work, clocks)
+        for slow in self._outliers.add(surprises, Outlier(parts.seconds, work, clocks)):
+            self.times.insist(slow.seconds, slow.work, slow.setting)
         self.alarm.add(surprises)
         for axis in (GENERATION, TRAINING):
             self.reach[axis] = max(self.reach[axis], clocks.depths[axis])
@@ -171,18 +172,6 @@ class Learner:
         if parts.joules is not None:
             watts = [j / s if s > 0.0 else 0.0 for j, s in zip(parts.joules, parts.seconds, strict=True)]
             self.powers.read((watts[0], watts[1], watts[2]), work, clocks)
-
-    def _suspect(
-        self, surprises: Sequence[float], parts: Parts, work: Mapping[str, float], clocks: Clocks
-    ) -> None:
-        """Two slow outliers in a row under the same lowered clocks are the clocks, not stragglers."""
-        slow = not clocks.is_governor and max(surprises[GENERATION], surprises[TRAINING]) > SLOW_SD
-        if slow and self._slow is not None and self._slow[2] == clocks:
-            for earlier, its_work, its_clocks in (self._slow, (parts, work, clocks)):
-                self.times.insist(earlier.seconds, its_work, its_clocks)
-            self._slow = None
-        else:
-            self._slow = (parts, work, clocks) if slow else None
 
     def _expect(self, parts: Parts, clocks: Clocks) -> None:
         """What the governor would have taken for this update goes into what is expected of the next."""
@@ -240,7 +229,7 @@ class Learner:
             "reach": list(self.reach),
             "alarm": self.alarm.to_list(),
             "told": self._told.to_list(),
-            "slow": [_plain(item) for item in ([self._slow] if self._slow else [])],
+            "slow": self._outliers.to_list(),
             "waiting": [_plain(item) for item in self._waiting],
         }
 
@@ -257,7 +246,7 @@ class Learner:
         self.alarm.load(values["alarm"])
         self._told = Told(*values["told"])
         self._waiting = [_seen(item) for item in values["waiting"]]
-        self._slow = next((_seen(item) for item in values["slow"]), None)
+        self._outliers.load(values["slow"])
 
 
 def _plain(seen: tuple[Parts, Mapping[str, float], Clocks]) -> list[Any]:
@@ -273,10 +262,3 @@ def _plain(seen: tuple[Parts, Mapping[str, float], Clocks]) -> list[Any]:
 def _seen(plain: Sequence[Any]) -> tuple[Parts, Mapping[str, float], Clocks]:
     seconds, joules, work, clocks = plain
     return Parts((*seconds,), (*joules,) if joules else None), work, Clocks.from_list(clocks)
-
-
-def requested(record: UpdateRecord) -> Pair:
-    """The clocks of an update that ran under more than one plan, as far as its pools tell."""
-    found = [record.pools.get(name) for name in ("generation", "training")]
-    mhz = [pool.requested_mhz if pool is not None else None for pool in found]
-    return Pair(mhz[0], mhz[1])

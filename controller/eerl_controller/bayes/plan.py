@@ -124,31 +124,34 @@ def within_limit(
 ) -> tuple[Indices, Indices]:
     """Which shares of the governor with which of the settings ``at`` lose no more than allowed; places of both."""
     limit, (past_s, past_s2) = allowance.limit, table.past
-    lost_s, probe_s = table.lost_s.ravel()[at], table.probe_lost_s.ravel()[at]
-    with_past, variance = table.with_past.ravel()[at], np.maximum(table.variance.ravel()[at], 0.0)
-    model, noise_s2, spread_s2 = (
-        part.ravel()[at] for part in (table.model_sd, table.noise_s2, table.spread_s2)
-    )
     # Only part of a turn is evidence where clocks settle first.
     use = BLOCK_UPDATES / table.turn_updates
     allowed = np.ones((len(shares), len(at)), dtype=bool)
+    places = np.arange(len(at))
     for left in allowance.ends:
-        held = left * (1.0 - shares)
-        lost = held[:, None] * lost_s + (left * shares)[:, None] * probe_s
+        held, governed = (left * (1.0 - shares))[:, None], (left * shares)[:, None]
+        lost = held * table.lost_s.take(at) + governed * table.probe_lost_s.take(at)
         over = past_s - limit * (allowance.past_s + left * table.total_s) + (1.0 - limit) * lost
         allowed &= over <= 0.0
-        share, place = np.nonzero(allowed)
-        error = (
-            noise_s2[place]
-            * (1.0 / np.maximum(left * shares * use, 1e-9) + 1.0 / np.maximum(held, 1e-9))[share]
-        )
-        shared = with_past[place] + held[share] * variance[place]
-        rest = past_s2 + held[share] * (with_past[place] + shared) - shared**2 / (variance[place] + error)
-        rest = rest + (model[place] * (past_s + lost[share, place])) ** 2
-        rest = rest + SAMPLES * held[share] * spread_s2[place]
-        allowed[share, place] = SURE**2 * rest <= over[share, place] ** 2
+        some = allowed.any(axis=0)
+        if 2 * np.count_nonzero(some) < len(at):
+            at, places, allowed, lost, over = (
+                at[some],
+                places[some],
+                allowed[:, some],
+                lost[:, some],
+                over[:, some],
+            )
+        variance, noise_s2 = np.maximum(table.variance.take(at), 0.0), table.noise_s2.take(at)
+        with_past, model = table.with_past.take(at), table.model_sd.take(at)
+        error = noise_s2 * (1.0 / np.maximum(governed * use, 1e-9) + 1.0 / np.maximum(held, 1e-9))
+        shared = with_past + held * variance
+        rest = past_s2 + held * (with_past + shared) - shared**2 / (variance + error)
+        rest += (model * (past_s + lost)) ** 2
+        rest += SAMPLES * held * table.spread_s2.take(at)
+        allowed &= SURE**2 * rest <= over**2
     share, place = np.nonzero(allowed)
-    return share, place
+    return share, places[place]
 
 
 def _index(table: Outcomes, flat: int) -> Index:

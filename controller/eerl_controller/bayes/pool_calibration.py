@@ -11,8 +11,9 @@ from typing import Any
 
 from eerl_controller.bayes.governor_reach import GovernorReach
 from eerl_controller.bayes.guard import Guard
+from eerl_controller.bayes.look import Look
 from eerl_controller.bayes.outcomes import BLOCK_UPDATES
-from eerl_controller.bayes.pool_learner import Look, PoolLearner
+from eerl_controller.bayes.pool_learner import PoolLearner
 from eerl_controller.bayes.pool_menu import PoolMenu
 from eerl_controller.bayes.turns import Turns
 from eerl_controller.clocks import GOVERNOR, idle_clock

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from eerl_controller.bayes.alarm import SLOW_SD, Alarm
-from eerl_controller.bayes.consumed import Consumed
+from eerl_controller.bayes.alarm import Alarm
+from eerl_controller.bayes.look import Look, Looks, usual
+from eerl_controller.bayes.outliers import Outlier, Outliers
 from eerl_controller.bayes.paces import Paces
+from eerl_controller.bayes.pool_losses import Losses
 from eerl_controller.bayes.recent import Latest, Recent
 from eerl_controller.bayes.sides import (
     GENERATION,
@@ -18,19 +18,13 @@ from eerl_controller.bayes.sides import (
     REST,
     TRAINING,
     Lowered,
-    Sides,
-    Three,
     Two,
     lowered,
-    own_seconds,
-    sides_of,
 )
 from eerl_controller.bayes.warm import Told, Verdict
-from eerl_controller.bayes.watts import Watts
-from eerl_controller.clocks import Pair
-from eerl_controller.governor import STRAGGLER_FLOOR, STRAGGLER_SD
-from eerl_controller.records import ExecutionMode, UpdateRecord
-from eerl_controller.regression import robust_sd
+from eerl_controller.bayes.watts import Watts, first_watts
+from eerl_controller.clocks import Pair, requested
+from eerl_controller.records import ExecutionMode
 from eerl_controller.strategy import Evidence
 from eerl_controller.work import Unusable, phase_totals, visitors
 
@@ -43,50 +37,25 @@ LONGEST = 2.0
 ANOTHER_JOB = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What an update showed: its sides, the tokens that they worked on, and the age of the oldest it consumed."""
-
-    sides: Sides
-    counts: Mapping[str, float]
-    age: float
-
-    def without_joules(self) -> Look:
-        """The same without power, which follows temperature too, and that follows clocks late."""
-        return replace(self, sides=replace(self.sides, busy_j=None, other_j=None))
-
-    def to_list(self) -> list[Any]:
-        """Ready for JSON."""
-        return [self.sides.to_list(), dict(self.counts), self.age]
-
-    @classmethod
-    def from_list(cls, values: list[Any]) -> Look:
-        """What :meth:`to_list` wrote."""
-        sides, counts, age = values
-        return cls(Sides.from_list(sides), dict(counts), age)
-
-
 class PoolLearner:
     """The models of time and power, what is expected of the next updates, and what was spent of the allowance."""
 
     def __init__(self, mode: ExecutionMode, top_mhz: float) -> None:
-        self._mode = mode
         self._top_mhz = top_mhz
         self.ceilings_mhz = (top_mhz, top_mhz)
         self.paces, self.watts, self.recent = Paces(mode), Watts(), Recent(mode)
+        self._losses = Losses(mode, self.paces, self.recent)
         #: Seconds that the run has taken, without what waited for nothing that a clock moves.
         self.past_s = 0.0
         #: Updates that the run has taken, lost ones included.
         self.seen = 0
-        self._consumed = Consumed(mode)
+        self._looks = Looks(mode)
         #: How deep either clock has been while it could be learnt from, as a log below the governor's.
         self.reach = [0.0, 0.0]
         #: How deep an earlier run went (``warm``).
         self._told = Told()
         self._alarm = Alarm()
-        #: Seconds, counts and setting of the last update, if it was a slow outlier under lowered clocks.
-        self._slow: tuple[Three, Mapping[str, float], Lowered] | None = None
-        self._gaps_s = [0.0, 0.0]
+        self._outliers = Outliers(Lowered.from_list)
         #: Updates in a row that took longer than their work explains, and those of them that were the governor's.
         self._long = [0, 0]
         #: The latest update: what it showed, and as one of those that the next are expected to be like.
@@ -136,7 +105,7 @@ class PoolLearner:
         self.watts.begin(*first_watts([look.sides for look in first]))
         self.recent.forget()
         self._long = [0, 0]
-        for look in self._usual(first):
+        for look in usual(first, self.paces):
             self.paces.advance()
             self.watts.advance(1)
             self._learn(look, GOVERNED)
@@ -144,19 +113,6 @@ class PoolLearner:
         self.recent.refresh(self.paces.slow)
         self.settle()
         self.reach = [0.0, 0.0]
-
-    def _usual(self, first: Sequence[Look]) -> list[Look]:
-        """The first updates that are near the others at equal work: the very first are slow for theirs."""
-        kept = list(first)
-        for part in (GENERATION, TRAINING):
-            logs = [
-                math.log(look.sides.seconds[part]) - self.paces.work_log(part, look.counts) for look in first
-            ]
-            middle = median(logs)
-            limit = max(STRAGGLER_SD * robust_sd(logs), STRAGGLER_FLOOR)
-            near = {id(look) for look, log in zip(first, logs, strict=True) if abs(log - middle) <= limit}
-            kept = [look for look in kept if id(look) in near]
-        return kept or list(first)
 
     def settle(self) -> None:
         """An alarm was taken care of."""
@@ -181,7 +137,7 @@ class PoolLearner:
         visit_s = visitors(record)[0]
         validation_s = phase_totals(record).get("validation", (0.0, None))[0]
         self.recent.add_visits(validation_s, max(visit_s - validation_s, 0.0))
-        look = self.look = self._look(evidence)
+        look = self.look = self._looks.of(evidence)
         if not self.known:
             return False
         usual_s = self.recent.own_s
@@ -192,7 +148,7 @@ class PoolLearner:
         self.paces.advance(1 + lost)
         self.watts.advance(1 + lost)
         if lost:
-            self._lose_typically(float(lost), self.setting_of(wished), 0.0)
+            self._losses.account_typically(float(lost), self.setting_of(wished), 0.0)
         self._newest = None
         if look is not None and pair is not None:
             if timed:
@@ -201,10 +157,10 @@ class PoolLearner:
                 self._expect(look, ran_under)
         if evidence.unusable is not Unusable.OPERATOR_HOLD and not ran_under.is_governor:
             if look is None or strange:
-                self._lose_typically(1.0, ran_under, validation_s)
+                self._losses.account_typically(1.0, ran_under, validation_s)
             else:
-                self._lose(look.sides, ran_under, validation_s)
-        return look is not None and pair is not None and timed
+                self._losses.account(look.sides, ran_under, validation_s, self._newest)
+        return look is not None and pair is not None and settled
 
     def _is_strange(self, look: Look, setting: Lowered) -> bool:
         """Whether an update is far longer than its work explains, and the one before was not."""
@@ -213,25 +169,6 @@ class PoolLearner:
             return False
         self._long = [self._long[0] + 1, self._long[1] + setting.is_governor]
         return self._long[0] == 1
-
-    def _look(self, evidence: Evidence) -> Look | None:
-        """What the update showed; None when its sides are not known."""
-        observation, record = evidence.observation, evidence.record
-        sides = None
-        if observation is not None:
-            sides = sides_of(observation, record, self._mode, (self._gaps_s[0], self._gaps_s[1]))
-        counts = dict(observation.counts) if observation is not None else {}
-        self._consumed.generated(record.update, counts.get("generated"), sides)
-        if observation is None or sides is None:
-            return None
-        own = own_seconds(observation)
-        if own is not None and not sides.visited:
-            self._gaps_s = [max(sides.seconds[axis] - own[axis], 0.0) for axis in (0, 1)]
-        age = float(record.policy_age_max or 0.0)
-        consumed = self._consumed.by(record.update, age, counts.get("valid"))
-        if consumed is not None:
-            counts["consumed"] = consumed
-        return Look(sides, counts, age)
 
     def refresh(self) -> None:
         """Work out what is expected of the next updates, and what was lost in the latest, by today's belief."""
@@ -242,7 +179,8 @@ class PoolLearner:
 
     def _learn(self, look: Look, setting: Lowered) -> None:
         surprises = self.paces.read(look.sides.seconds, look.counts, setting)
-        self._suspect(surprises, look, setting)
+        for slow in self._outliers.add(surprises, Outlier(look.sides.seconds, look.counts, setting)):
+            self.paces.insist(slow.seconds, slow.work, slow.setting)
         self._alarm.add(surprises)
         for axis in (GENERATION, TRAINING):
             self.reach[axis] = max(self.reach[axis], setting.depths[axis])
@@ -253,16 +191,6 @@ class PoolLearner:
             elif verdict is Verdict.RIGHT:
                 self.reach = self._told.take(self.reach)
         self.watts.read(look.sides, setting)
-
-    def _suspect(self, surprises: Sequence[float], look: Look, setting: Lowered) -> None:
-        """Two slow outliers in a row under the same lowered clocks are the clocks, not stragglers."""
-        slow = not setting.is_governor and max(surprises[GENERATION], surprises[TRAINING]) > SLOW_SD
-        if slow and self._slow is not None and self._slow[2] == setting:
-            for seconds, counts, _ in (self._slow, (look.sides.seconds, look.counts, setting)):
-                self.paces.insist(seconds, counts, setting)
-            self._slow = None
-        else:
-            self._slow = (look.sides.seconds, dict(look.counts), setting) if slow else None
 
     def posterior(self) -> dict[str, Any] | None:
         """What is known of the clocks, ready for JSON; None before anything is."""
@@ -286,44 +214,6 @@ class PoolLearner:
         self._newest = Latest(look.sides, setting, max(longest, 1.0), look.age)
         self.recent.add(self._newest)
 
-    def _lose(self, sides: Sides, setting: Lowered, validation_s: float) -> None:
-        """What an update's clocks cost, whether it is evidence or not."""
-        slow = self.paces.slow(setting)
-        if self._mode is ExecutionMode.ASYNC_DRAINED:
-            generation_s, training_s = (sides.seconds[axis] * math.exp(-slow[axis]) for axis in (0, 1))
-            governor_s = max(generation_s, training_s)
-            critical = (governor_s, 0.0) if generation_s >= training_s else (0.0, governor_s)
-        else:
-            knee = self.recent.knee
-            scale = sides.running_s / float(knee.running_s(slow[0], slow[1]))
-            own, other = knee.critical_s(0.0, 0.0)
-            critical = (scale * float(own), scale * float(other))
-            governor_s = sum(critical)
-            if self._newest is not None:
-                self._newest.accounted = (slow[0], slow[1], sides.running_s - governor_s)
-        self._account(critical, sides.running_s - governor_s, sides.seconds[REST], setting, validation_s)
-
-    def _lose_typically(self, updates: float, setting: Lowered, validation_s: float) -> None:
-        """The same for updates of which nothing is known but their setting."""
-        if setting.is_governor:
-            return
-        knee, slow = self.recent.knee, self.paces.slow(setting)
-        own, other = knee.critical_s(0.0, 0.0)
-        more_s = float(knee.running_s(slow[0], slow[1]) - knee.running_s(0.0, 0.0))
-        rest_s = self.recent.rest_s * math.exp(slow[REST])
-        critical = (updates * float(own), updates * float(other))
-        self._account(critical, updates * more_s, updates * rest_s, setting, validation_s)
-
-    def _account(
-        self, critical_s: Two, more_s: float, rest_s: float, setting: Lowered, validation_s: float
-    ) -> None:
-        slow = self.paces.slow(setting)
-        rest_governor_s = rest_s * math.exp(-slow[REST])
-        validated_s = validation_s * math.exp(-slow[GENERATION])
-        more_s += (rest_s - rest_governor_s) + (validation_s - validated_s)
-        governor_s = (critical_s[0] + validated_s, critical_s[1], rest_governor_s)
-        self.paces.lose(governor_s, more_s, setting)
-
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
@@ -333,15 +223,12 @@ class PoolLearner:
             "recent": self.recent.to_dict(),
             "past_s": self.past_s,
             "seen": self.seen,
-            "consumed": self._consumed.to_list(),
+            "looks": self._looks.to_dict(),
             "reach": list(self.reach),
             "alarm": self._alarm.to_list(),
-            "gaps_s": list(self._gaps_s),
             "long": list(self._long),
             "told": self._told.to_list(),
-            "slow": [list(self._slow[0]), dict(self._slow[1]), self._slow[2].to_list()]
-            if self._slow
-            else None,
+            "slow": self._outliers.to_list(),
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
@@ -352,34 +239,9 @@ class PoolLearner:
         self.watts.load(values["watts"])
         self.recent.load(values["recent"])
         self.past_s, self.seen = values["past_s"], values["seen"]
-        self._consumed.load(values["consumed"])
+        self._looks.load(values["looks"])
         self.reach = list(values["reach"])
         self._alarm.load(values["alarm"])
-        self._gaps_s, self._long = list(values["gaps_s"]), list(values["long"])
+        self._long = list(values["long"])
         self._told = Told(*values["told"])
-        slow = values["slow"]
-        self._slow = (
-            ((slow[0][0], slow[0][1], slow[0][2]), slow[1], Lowered.from_list(slow[2])) if slow else None
-        )
-
-
-def first_watts(found: Sequence[Sides]) -> tuple[Two, Two]:
-    """Typical watts of either pool at work, and otherwise, of updates whose joules are known."""
-    busy, other = [], []
-    for pool in (GENERATION, TRAINING):
-        works, rests = [], []
-        for sides in found:
-            if sides.busy_j is not None and sides.other_j is not None:
-                works.append(sides.busy_j[pool] / sides.busy_s[pool])
-                if sides.other_s(pool) > 0.0 and sides.other_j[pool] > 0.0:
-                    rests.append(sides.other_j[pool] / sides.other_s(pool))
-        busy.append(median(works))
-        other.append(median(rests) if rests else busy[pool])
-    return (busy[0], busy[1]), (other[0], other[1])
-
-
-def requested(record: UpdateRecord) -> Pair:
-    """The clocks of an update that ran under more than one plan, as far as its pools tell."""
-    found = [record.pools.get(name) for name in ("generation", "training")]
-    mhz = [pool.requested_mhz if pool is not None else None for pool in found]
-    return Pair(mhz[0], mhz[1])
+        self._outliers.load(values["slow"])

@@ -8,6 +8,7 @@ later one, and stays lowered while the other is compared.
 from __future__ import annotations
 
 from eerl_controller.bayes.pool_calibration import PoolCalibration
+from eerl_controller.bayes.pool_ground import PoolGround
 from eerl_controller.bayes.pool_table import PoolTable
 from eerl_controller.clocks import GOVERNOR
 from eerl_controller.states import Reason, State
@@ -25,9 +26,9 @@ class BayesPools(PoolCalibration):
             self._alarm()
             return
         learner.refresh()
-        barred = self._guard.barred(menu)
+        ground, barred = PoolGround(menu, learner), self._guard.barred(menu)
         self._next(
-            lambda hope: PoolTable(menu, learner, hope, barred),
+            lambda hope: PoolTable(ground, hope, barred),
             probing=self._probing or not self.book.pair.is_lowered,
         )
 

@@ -9,74 +9,39 @@ from __future__ import annotations
 
 import numpy as np
 
-from eerl_controller.bayes.outcomes import BLOCK_UPDATES, Array, Flags, Hope, Index, hoped
-from eerl_controller.bayes.pace_priors import Layout
-from eerl_controller.bayes.pool_learner import PoolLearner
-from eerl_controller.bayes.pool_menu import PoolMenu
-from eerl_controller.bayes.sides import REST
+from eerl_controller.bayes.outcomes import BLOCK_UPDATES, Array, Flags, Hope, Index
+from eerl_controller.bayes.pool_ground import PoolGround
 from eerl_controller.clocks import GOVERNOR, Pair
 from eerl_controller.settling import is_long
 
 #: A side that decides at least this share of what a change of pace adds to an update decides alone.
 ALONE = 0.9
-#: A locked clock never costs more than this beside what its depth explains (paper, appendix C: 0 to 2 %).
-WORST_OFFSET = 0.02
 
 
 class PoolTable:
     """Every setting at once: idle off and on, generation's clocks, training's clocks."""
 
-    def __init__(
-        self,
-        menu: PoolMenu,
-        learner: PoolLearner,
-        hope: Hope | None = None,
-        barred: Flags | None = None,
-    ) -> None:
-        self._menu, self._learner, self.barred = menu, learner, barred
-        self.turn_updates = BLOCK_UPDATES + (0.0 if is_long(learner.recent.total_s) else 1.0)
-        recent, knee = learner.recent, learner.recent.knee
-        self._mean, self._covariance = learner.paces.pooled
+    def __init__(self, ground: PoolGround, hope: Hope | None = None, barred: Flags | None = None) -> None:
+        self._ground, self._menu, self.barred = ground, ground.menu, barred
         expected = [
             self._expected(axis, hope if hope is not None and hope.axis == axis else None) for axis in (0, 1)
         ]
         own_g, own_t = expected[0][0][:, None], expected[1][0][None, :]
-        following = max(float(self._mean[Layout.following]), 0.0) * menu.depths[1][None, :]
-        self._slow = (own_g + following, own_t)
         #: What is left of a side's uncertainty by clock: all of it, but for a hope's.
         self._kept = [expected[0][1][:, None], expected[1][1][None, :]]
-        slow_g, slow_t = self._slow
-        validation_s, _ = recent.visits_s
-        rest_mean = self._mean[Layout.rest]
-        self._rest = (
-            rest_mean[2] * menu.idles[:, None, None]
-            + rest_mean[0] * menu.below[0][None, :, None]
-            + rest_mean[1] * menu.below[1][None, None, :]
-        )
-        self.total_s, self._own_s = recent.total_s, recent.own_s
-        governor_s = float(knee.running_s(0.0, 0.0))
-        self._running_s = knee.running_s(slow_g, slow_t)
-        visiting_s = validation_s * np.expm1(own_g)
-        self.lost_s = (self._running_s + visiting_s - governor_s)[None] + recent.rest_s * np.expm1(self._rest)
-        self.spread_s2: Array = np.broadcast_to(knee.spread_s2(slow_g, slow_t)[None], self.lost_s.shape)
-        self._critical = knee.critical_s(slow_g, slow_t)
-        self._governor_critical = [float(part) for part in knee.critical_s(0.0, 0.0)]
-        self._validated_s = validation_s * np.exp(own_g)
-        worst = [
-            depths + WORST_OFFSET * locked for depths, locked in zip(menu.depths, menu.locked, strict=True)
-        ]
-        together_s = knee.longest_s(worst[0][:, None], worst[1][None, :])
-        if learner.paces.may_follow:
-            # Nothing that training does goes on beside generation, then.
-            alone_s = knee.longest_s(worst[0], 0.0)[:, None]
-            together_s = np.maximum(together_s, alone_s + knee.sides_s[1] * np.expm1(worst[1])[None, :])
-        self.worst_s = (together_s - governor_s + validation_s * np.expm1(worst[0])[:, None])[
-            None
-        ] + recent.rest_s * np.expm1(np.abs(self._rest))
+        self._going = ground.knee.at(own_g + ground.following, own_t)
+        self.total_s = ground.recent.total_s
+        self.turn_updates = BLOCK_UPDATES + (0.0 if is_long(self.total_s) else 1.0)
+        visiting_s = ground.validation_s * np.expm1(own_g) - ground.governor_s
+        self.lost_s = (self._going.running_s + visiting_s)[None] + ground.rest_lost_s
+        shape = self.lost_s.shape
+        self.spread_s2: Array = np.broadcast_to(self._going.spread_s2[None], shape)
+        self._validated_s = ground.validation_s * np.exp(own_g)
+        self.worst_s = ground.worst_s
         self.saving = self._savings()
-        own_sd, governor_sd = recent.model_sd(slow_g, slow_t), recent.model_sd(0.0, 0.0)
-        self.model_sd: Array = np.broadcast_to(np.maximum(own_sd, governor_sd)[None], self.saving.shape)
-        self.depths = (menu.depths[0], menu.depths[1])
+        own_sd = ground.recent.model_sd(self._going)
+        self.model_sd: Array = np.broadcast_to(np.maximum(own_sd, ground.governor_sd)[None], shape)
+        self.depths = (self._menu.depths[0], self._menu.depths[1])
         self._variances()
         self._probes()
 
@@ -85,87 +50,72 @@ class PoolTable:
 
         Physics: slower when lower, never slower than the clock itself.
         """
-        rows = self._menu.rows[axis]
-        log, kept = rows @ self._mean, np.ones(len(rows))
+        ground = self._ground
+        log, kept = ground.logs[axis], np.ones(len(ground.logs[axis]))
         if hope is not None:
-            kinder, kept = hoped(rows, self._covariance, self._learner.paces.noise[axis], hope)
+            kinder, kept = ground.kinder(hope)
             log = log - kinder
-        most = self._menu.depths[axis] + WORST_OFFSET
-        return np.clip(np.maximum.accumulate(log), 0.0, most), kept
+        return np.clip(np.maximum.accumulate(log), 0.0, ground.most[axis]), kept
 
     def _savings(self) -> Array:
-        menu, watts, recent = self._menu, self._learner.watts, self._learner.recent
-        rest_s = recent.rest_s * np.exp(self._rest)
+        menu, ground = self._menu, self._ground
         energy = np.zeros_like(self.lost_s)
         for pool in (0, 1):
             shape = (slice(None), None) if pool == 0 else (None, slice(None))
-            busy_s = recent.knee.sides_s[pool] * np.exp(self._slow[pool])
-            busy_w = watts.busy_w(pool, menu.depths[pool])[shape]
-            waits_s = np.maximum(self._running_s - busy_s, 0.0)[None]
-            other_s = waits_s + rest_s
-            idling = menu.idles[:, None, None] * waits_s / np.maximum(other_s, 1e-9)
+            busy_s = self._going.sides_s[pool]
+            waits_s = np.maximum(self._going.running_s - busy_s, 0.0)[None]
+            other_s = waits_s + ground.rest_taken_s
+            # Without an idle clock, what a waiting pool draws is a matter of its clock alone.
+            idling: Array | float = 0.0
+            if menu.idle_mhz is not None:
+                idling = menu.idles[:, None, None] * waits_s / np.maximum(other_s, 1e-9)
             below = menu.below[pool][shape][None]
-            energy = energy + (busy_w * busy_s)[None] + watts.other_w(pool, below, idling) * other_s
+            energy = (
+                energy + (ground.busy_w[pool] * busy_s)[None] + ground.other_w(pool, below, idling) * other_s
+            )
         return np.asarray(1.0 - energy / energy[0, 0, 0])
 
     def _variances(self) -> None:
         """Variance of each setting's lost seconds by update, and its covariance with what is lost so far."""
-        covariance, menu, rows = self._covariance, self._menu, self._menu.rows
-        past = covariance[Layout.lost]
-        weights = [
-            (self._critical[0] + self._validated_s) * self._kept[0],
-            self._critical[1] * self._kept[1],
-        ]
-        self._weights = weights
-        changed = [self._critical[axis] - self._governor_critical[axis] for axis in (0, 1)]
-        self._changed = changed
-        levels = [Layout.level[0], Layout.level[1]]
-        carried = [part @ covariance for part in rows]
-        own = [np.einsum("ij,ij->i", c, part) for c, part in zip(carried, rows, strict=True)]
-        both = carried[0] @ rows[1].T
-        variance = (
-            weights[0] ** 2 * own[0][:, None]
-            + weights[1] ** 2 * own[1][None, :]
-            + 2.0 * weights[0] * weights[1] * both
-        )
-        with_past = weights[0] * (rows[0] @ past)[:, None] + weights[1] * (rows[1] @ past)[None, :]
-        follows = self._critical[0] * menu.depths[1][None, :]
-        unknown, at = follows**2 * covariance[Layout.following, Layout.following], Layout.following
-        variance = variance + unknown
-        for axis, by_clock in enumerate((carried[0][:, at][:, None], carried[1][:, at][None, :])):
-            variance = variance + 2.0 * follows * weights[axis] * by_clock
-            variance = variance + 2.0 * follows * changed[axis] * covariance[at, levels[axis]]
-        with_past = with_past + follows * past[at]
-        #: Whether generation's own clock is what is least known of a setting's cost, not what follows training.
-        self._clear = unknown <= weights[0] ** 2 * own[0][:, None]
-        for axis in (0, 1):
-            with_past = with_past + changed[axis] * past[levels[axis]]
-            variance = variance + 2.0 * changed[axis] * (
-                weights[0] * carried[0][:, levels[axis]][:, None]
-                + weights[1] * carried[1][:, levels[axis]][None, :]
-            )
-            for other in (0, 1):
-                variance = variance + changed[axis] * changed[other] * covariance[levels[axis], levels[other]]
-        rest_s, at = self._learner.recent.rest_s, Layout.rest.start
-        parts = (
-            menu.below[0][None, :, None],
-            menu.below[1][None, None, :],
-            menu.idles[:, None, None],
-        )
-        rest_variance = sum((rest_s * part) ** 2 * covariance[at + i, at + i] for i, part in enumerate(parts))
-        rest_past = sum(rest_s * part * past[at + i] for i, part in enumerate(parts))
-        together = self._learner.recent.knee.variance_s2(*self._slow)
-        self.variance = (np.maximum(variance, 0.0) + together)[None] + rest_variance
+        ground, critical = self._ground, self._going.critical_s
+        # Derivatives of the lost seconds: by the log slowdown of either side, and by its level.
+        generation = (critical[0] + self._validated_s) * self._kept[0]
+        training = critical[1] * self._kept[1]
+        levels = [critical[axis] - ground.governor_critical_s[axis] for axis in (0, 1)]
+        self._weights = (generation, training)
+        with_past = generation * ground.own_past[0] + training * ground.own_past[1]
+        with_past += levels[0] * ground.level_past[0]
+        with_past += levels[1] * ground.level_past[1]
+        (first_g, first_t), (second_g, second_t) = ground.with_level
+        with_g = training * ground.both + levels[0] * first_g + levels[1] * second_g
+        with_t = levels[0] * first_t + levels[1] * second_t
+        among = ground.levels
+        variance = levels[0] * (levels[0] * among[0, 0] + levels[1] * (2.0 * among[0, 1]))
+        variance += levels[1] ** 2 * among[1, 1]
+        if ground.may_follow:
+            # And by how much of training's depth generation's pace follows.
+            follows = critical[0] * self._menu.depths[1][None, :]
+            with_past += follows * ground.follow_past
+            with_g += follows * ground.with_follow[0]
+            with_t += follows * ground.with_follow[1]
+            unknown = follows**2 * ground.follow_variance
+            of_levels = levels[0] * ground.follow_level[0] + levels[1] * ground.follow_level[1]
+            variance += unknown + 2.0 * follows * of_levels
+            #: Whether generation's own clock is what is least known of a setting's cost, not what follows training.
+            self._clear: Flags | None = unknown <= generation**2 * ground.own[0]
+        else:
+            self._clear = None
+        variance += generation * (generation * ground.own[0] + 2.0 * with_g)
+        variance += training * (training * ground.own[1] + 2.0 * with_t)
+        together = self._going.variance_s2
+        self.variance = (np.maximum(variance, 0.0) + together)[None] + ground.rest_variance
         # How pools go together is one unknown: what it makes of the latest updates and of the next adds up.
-        doubted_s = self._learner.recent.doubted_s
-        rest_past = rest_past + doubted_s * np.sqrt(together)[None]
-        doubted_s2 = doubted_s**2
-        self.with_past = with_past[None] + rest_past
-        self.past = (float(self._mean[Layout.lost]), float(past[Layout.lost]) + doubted_s2)
-        noise = self._learner.paces.noise
-        self.noise_s2 = (
-            (weights[0] * noise[0]) ** 2 + (weights[1] * noise[1]) ** 2 + (rest_s * noise[REST]) ** 2
-        )[None] + np.zeros_like(self.variance)
+        doubted_s = ground.recent.doubted_s
+        self.with_past = with_past[None] + (ground.rest_past + doubted_s * np.sqrt(together)[None])
+        self.past = (ground.past[0], ground.past[1] + doubted_s**2)
+        noise = ground.noise
+        noise_s2 = (generation * noise[0]) ** 2 + (training * noise[1]) ** 2 + ground.rest_noise_s2
+        self.noise_s2: Array = np.broadcast_to(noise_s2[None], self.variance.shape)
 
     def _probes(self) -> None:
         """How each setting is compared: only the side that decides is the governor's, where one does, and as long as
@@ -180,7 +130,7 @@ class PoolTable:
             stays = (self._weights[axis] >= ALONE * whole)[None] & (self.lost_s[side] <= self.lost_s)
             # A side that is the governor's already has nothing to be compared.
             stays[side] = False
-            if axis == 1:
+            if axis == 1 and self._clear is not None:
                 stays &= self._clear[None]
             self._stays.append(stays)
             self.probe_saving = np.where(stays, self.saving[side], self.probe_saving)

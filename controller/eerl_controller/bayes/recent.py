@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eerl_controller.bayes.backlog import BELIEFS, Batches, Queue, batches_of, believe
-from eerl_controller.bayes.knee import Knee, meeting
+from eerl_controller.bayes.backlog import Batches, Queue, Slowed, batches_of
+from eerl_controller.bayes.knee import Going, Knee, meeting
+from eerl_controller.bayes.latency import BELIEFS, believe
 from eerl_controller.bayes.sides import REST, Lowered, Sides, Three
 from eerl_controller.records import ExecutionMode
 
@@ -79,7 +80,7 @@ class Recent:
         self._knee: Knee | None = None
         self._latencies_s: Array = np.zeros(BELIEFS)
         #: The queue at the begin of the window: as it was, and as it would have been under the governor.
-        self._was, self._would = Queue.empty((BELIEFS, 1)), Queue.empty((BELIEFS, 1))
+        self._queue = Queue.empty((BELIEFS, 2))
         self._fresh = False
         #: Whether updates have left the window, so that its begin is known.
         self._left = False
@@ -108,7 +109,7 @@ class Recent:
     @property
     def own_s(self) -> float:
         """Governor seconds of an update without what visits it."""
-        return float(self.knee.running_s(0.0, 0.0)) + self.rest_s
+        return float(self.knee.governed.running_s) + self.rest_s
 
     @property
     def total_s(self) -> float:
@@ -124,7 +125,7 @@ class Recent:
     def forget(self) -> None:
         """Another governor: start anew, but for the visitors."""
         self._items, self._knee, self._fresh, self._left = [], None, False, False
-        self._was, self._would = Queue.empty((BELIEFS, 1)), Queue.empty((BELIEFS, 1))
+        self._queue = Queue.empty((BELIEFS, 2))
 
     def add(self, item: Latest) -> None:
         """One more update."""
@@ -140,8 +141,7 @@ class Recent:
         self._fresh = False
         if self._mode is ExecutionMode.ASYNC_INFLIGHT:
             batches = self._batches([item.accounted for item in self._items])
-            batches.run(self._was, self._latencies_s, np.ones(1), as_it_was=True, only=leaving)
-            batches.run(self._would, self._latencies_s, np.ones(1), as_it_was=False, only=leaving)
+            batches.run(self._queue, self._latencies_s, _both(batches), only=leaving)
         self._items, self._left = self._items[leaving:], True
 
     def refresh(self, slow: Slow) -> None:
@@ -149,22 +149,19 @@ class Recent:
         if self._fresh:
             return
         self._fresh = True
-        known: dict[Lowered, Three] = {}
-        sides_s: list[tuple[float, float]] = []
-        rest_s: list[float] = []
-        for item in self._items:
-            if item.setting not in known:
-                known[item.setting] = slow(item.setting)
-            g, t, r = known[item.setting]
-            seconds = item.sides.seconds
-            sides_s.append((seconds[0] * math.exp(-g), seconds[1] * math.exp(-t)))
-            rest_s.append(seconds[REST] * math.exp(-r))
-        self.rest_s = fmean(rest_s)
+        known = {setting: slow(setting) for setting in dict.fromkeys(item.setting for item in self._items)}
+        found = [known[item.setting] for item in self._items]
+        faster = {setting: [math.exp(-log) for log in logs] for setting, logs in known.items()}
+        self.rest_s = fmean(item.sides.seconds[REST] * faster[item.setting][REST] for item in self._items)
         if self._mode is ExecutionMode.ASYNC_DRAINED:
+            sides_s = []
+            for item in self._items:
+                (g, t, _), (g_s, t_s, _) = faster[item.setting], item.sides.seconds
+                sides_s.append((g_s * g, t_s * t))
             self._knee = meeting(sides_s)
             return
-        batches = self._batches([known[item.setting] for item in self._items])
-        self._knee, self._latencies_s = believe(batches, self._was)
+        batches = self._batches(found)
+        self._knee, self._latencies_s = believe(batches, self._queue.column(0))
 
     def _batches(self, slow: Sequence[tuple[float, float, float]]) -> Batches:
         """The window as batches of a queue, for these log slowdowns of its updates."""
@@ -175,24 +172,22 @@ class Recent:
             [item.sides.running_s for item in items],
             [(g, t) for g, t, _ in slow],
             max(math.ceil(max(item.age for item in items)), 1),
-            float(self._was.ready_s.mean()) if self._left else None,
+            float(self._queue.ready_s[:, 0].mean()) if self._left else None,
         )
 
-    def model_sd(self, slow_generation: Array | float, slow_training: Array | float) -> Array:
+    def model_sd(self, going: Going) -> Array:
         """Standard deviation of a loss for how pools are supposed to go together, as a share of it."""
         if self._mode is ExecutionMode.ASYNC_DRAINED:
             # A rendezvous is seen.
-            return np.zeros(np.broadcast(slow_generation, slow_training).shape)
-        generation_s = self.knee.sides_s[0] * np.exp(slow_generation)
-        training_s = self.knee.sides_s[1] * np.exp(slow_training)
+            return np.zeros(going.shape)
+        generation_s, training_s = going.sides_s
         longer_s = np.maximum(generation_s, training_s)
         apart = 1.0 - np.minimum(generation_s, training_s) / longer_s
-        waiting = self.knee.running_s(slow_generation, slow_training) / longer_s - 1.0
-        own, other = self.knee.critical_s(slow_generation, slow_training)
+        waiting = going.running_s / longer_s - 1.0
+        own, other = going.critical_s
         in_turns = 4.0 * own * other / (own + other) ** 2
-        unsure = np.maximum(in_turns, np.clip(1.0 - apart / NEAR, 0.0, 1.0)) + np.clip(
-            waiting / WAITING, 0.0, 1.0
-        )
+        near = np.maximum(1.0 - apart / NEAR, 0.0)
+        unsure = np.maximum(in_turns, near) + np.maximum(waiting / WAITING, 0.0)
         return np.asarray(np.maximum(QUEUE_SD * np.minimum(unsure, 1.0), PACE_SD))
 
     def corrected_s(self) -> float:
@@ -204,9 +199,9 @@ class Recent:
         # Both queues side by side: what one update loses the next ones may win back, for as long as batches lie
         # ready a pool that was slow for a while catches up.
         batches = self._batches([item.accounted for item in self._items])
-        one, latencies_s = np.ones(1), self._latencies_s
-        lost = batches.run(self._was.copy(), latencies_s, one, as_it_was=True)[:, :, 0]
-        lost = lost - batches.run(self._would.copy(), latencies_s, one, as_it_was=False)[:, :, 0]
+        queue = self._queue.copy(batches.ahead)
+        both = batches.run(queue, self._latencies_s, _both(batches))
+        lost = both[:, :, 0] - both[:, :, 1]
         more_s = 0.0
         for item, lost_s in zip(self._items, lost.mean(axis=1).tolist(), strict=True):
             slow_g, slow_t, before_s = item.accounted
@@ -227,8 +222,8 @@ class Recent:
             "left": self._left,
             "doubted_s": self.doubted_s,
             "latencies_s": self._latencies_s.tolist(),
-            "was": self._was.to_dict(),
-            "would": self._would.to_dict(),
+            "was": self._queue.column(0).to_dict(),
+            "would": self._queue.column(1).to_dict(),
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
@@ -237,6 +232,13 @@ class Recent:
         self._visits_s, self._seen = list(values["visits_s"]), values["seen"]
         self.doubted_s = values["doubted_s"]
         self._latencies_s = np.array(values["latencies_s"])
-        self._was, self._would = Queue.from_dict(values["was"]), Queue.from_dict(values["would"])
+        self._queue = Queue.side_by_side([Queue.from_dict(values[name]) for name in ("was", "would")])
         self._knee = Knee.from_dict(values["knee"]) if values["knee"] else None
         self.rest_s, self._fresh, self._left = values["rest_s"], values["fresh"], values["left"]
+
+
+def _both(batches: Batches) -> Slowed:
+    """As it was, and under the governor, side by side."""
+    was = batches.as_it_was
+    one, other = (np.hstack([part, np.ones_like(part)]) for part in was)
+    return one, other

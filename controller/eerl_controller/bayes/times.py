@@ -9,13 +9,14 @@ about a clock corrects what its earlier use is believed to have cost.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eerl_controller.bayes.filter import FilterBank
+from eerl_controller.bayes.readings import Readings
 from eerl_controller.bayes.sample import GENERATION, REST, TRAINING, Clocks
 from eerl_controller.bayes.time_prior import (
     CLOCK_STATES,
@@ -32,9 +33,6 @@ from eerl_controller.bayes.warm import extract, insert
 
 Array = NDArray[np.float64]
 
-#: After so many readings all of them are weighed anew by the noise that they have shown.
-REWEIGHED = (6, 12, 24, 48)
-
 
 class Times:
     """What is believed about seconds."""
@@ -42,10 +40,8 @@ class Times:
     def __init__(self) -> None:
         self._centres: dict[str, float] = {}
         self._bank: FilterBank | None = None
-        #: What the first readings were, in order, until they have been weighed by a noise that is known.
-        self._events: list[list[Any]] | None = []
+        self._readings = Readings(Clocks.from_list)
         self._start: list[float] = [1.0, 1.0, 1.0]
-        self._readings = 0
         #: Mean and variance of the seconds lost to an earlier governor's clocks.
         self._spent = (0.0, 0.0)
         #: What an earlier run knew (``warm``).
@@ -78,7 +74,7 @@ class Times:
     def begin(self, seconds: tuple[float, float, float], counts: Mapping[str, float]) -> None:
         """Start from typical seconds of the governor for this work; what was lost before stays lost."""
         before = self.bank.pooled() if self._bank is not None else None
-        self._events, self._readings = [], 0
+        self._readings.begin()
         self._restart(seconds, counts)
         if before is not None:
             mean, covariance = before
@@ -115,10 +111,9 @@ class Times:
         self, seconds: tuple[float, float, float], counts: Mapping[str, float], clocks: Clocks
     ) -> tuple[float, float, float]:
         """Learn from an update; returns the surprises by part in standard deviations."""
-        self._log("read", list(seconds), dict(counts), clocks)
+        self._readings.note("read", list(seconds), dict(counts), clocks)
         found = self._read(seconds, counts, clocks)
-        self._readings += 1
-        if self._readings in REWEIGHED:
+        if self._readings.one_more():
             self._reweigh()
         return found
 
@@ -134,40 +129,33 @@ class Times:
 
     def advance(self, updates: int = 1) -> None:
         """Let time pass."""
-        self._log("advance", updates)
+        self._readings.note("advance", updates)
         self.bank.advance(updates)
 
     def doubt(self, locked: tuple[bool, bool], sd: float) -> None:
         """The machine, or what locked clocks cost, may be different from now on by so much (a log)."""
-        self._log("doubt", list(locked), sd)
+        self._readings.note("doubt", list(locked), sd)
         states = [Layout.level[GENERATION], Layout.level[TRAINING]]
         states += [Layout.offset[axis] for axis in (0, 1) if locked[axis]]
         self.bank.doubt(states, sd**2)
 
-    def _log(self, *event: Any) -> None:
-        if self._events is not None:
-            self._events.append(list(event))
-
     def _reweigh(self) -> None:
         """Go through all readings again with the noise that they have shown: at first it was a guess."""
-        events, scales = self._events or [], self.bank.weights @ self.bank.scales
-        self._events = None
+        events, scales = self._readings.take(), self.bank.weights @ self.bank.scales
         self._restart(self._start, {name: math.expm1(value) for name, value in self._centres.items()})
         self.bank.spend(Layout.lost, *self._spent)
-        self.bank.know_scales(scales, self._readings)
+        self.bank.know_scales(scales, self._readings.count)
+        steps: dict[str, Callable[..., Any]] = {
+            "read": self._read,
+            "insist": self._insist,
+            "advance": self.bank.advance,
+            "lose": self._lose,
+            "doubt": self.doubt,
+        }
         for name, *values in events:
-            if name == "read":
-                self._read(*values)
-            elif name == "insist":
-                self._insist(*values)
-            elif name == "advance":
-                self.bank.advance(*values)
-            elif name == "lose":
-                self._lose(*values)
-            else:
-                self.doubt(*values)
+            steps[name](*values)
         self.bank.free_scales()
-        self._events = events if self._readings < REWEIGHED[-1] else None
+        self._readings.put_back(events)
 
     def _read(
         self, seconds: Sequence[float], counts: Mapping[str, float], clocks: Clocks
@@ -183,7 +171,7 @@ class Times:
         self, seconds: tuple[float, float, float], counts: Mapping[str, float], clocks: Clocks
     ) -> None:
         """Learn once more from an update that was taken for a straggler, and was none."""
-        self._log("insist", list(seconds), dict(counts), clocks)
+        self._readings.note("insist", list(seconds), dict(counts), clocks)
         self._insist(seconds, counts, clocks)
 
     def _insist(self, seconds: Sequence[float], counts: Mapping[str, float], clocks: Clocks) -> None:
@@ -204,7 +192,7 @@ class Times:
 
     def lose(self, seconds: tuple[float, float, float], clocks: Clocks) -> None:
         """Account for what these seconds would have been less under the governor."""
-        self._log("lose", list(seconds), clocks)
+        self._readings.note("lose", list(seconds), clocks)
         self._lose(seconds, clocks)
 
     def _lose(self, seconds: Sequence[float], clocks: Clocks) -> None:
@@ -221,18 +209,12 @@ class Times:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        events = self._events
-        if events is not None:
-            events = [
-                [item.to_list() if isinstance(item, Clocks) else item for item in event] for event in events
-            ]
         return {
             "centres": self._centres,
             "start": self._start,
-            "readings": self._readings,
+            "readings": self._readings.to_dict(),
             "spent": list(self._spent),
             "prior": self.prior,
-            "events": events,
             "bank": self._bank.to_dict() if self._bank else None,
         }
 
@@ -243,15 +225,5 @@ class Times:
         if values["bank"] is not None:
             self._restart(values["start"], {name: math.expm1(value) for name, value in self._centres.items()})
             self.bank.load(values["bank"])
-        self._readings = values["readings"]
+        self._readings.load(values["readings"])
         self._spent = (values["spent"][0], values["spent"][1])
-        events = values["events"]
-        at = {"read": 3, "insist": 3, "lose": 2}
-        self._events = (
-            None
-            if events is None
-            else [
-                [Clocks.from_list(item) if i == at.get(event[0]) else item for i, item in enumerate(event)]
-                for event in events
-            ]
-        )

@@ -6,7 +6,8 @@ Nothing here bounds anything: power only decides which of the permitted settings
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -170,3 +171,18 @@ class Watts:
             self.begin((1.0, 1.0), (1.0, 1.0))
             assert self._bank is not None
             self._bank.load(values["bank"])
+
+
+def first_watts(found: Sequence[Sides]) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Typical watts of either pool at work, and otherwise, of updates whose joules are known."""
+    busy, other = [], []
+    for pool in (0, 1):
+        works, rests = [], []
+        for sides in found:
+            if sides.busy_j is not None and sides.other_j is not None:
+                works.append(sides.busy_j[pool] / sides.busy_s[pool])
+                if sides.other_s(pool) > 0.0 and sides.other_j[pool] > 0.0:
+                    rests.append(sides.other_j[pool] / sides.other_s(pool))
+        busy.append(median(works))
+        other.append(median(rests) if rests else busy[pool])
+    return (busy[0], busy[1]), (other[0], other[1])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eerl_controller.clocks import GOVERNOR, Pair
+from eerl_controller.clocks import Pair, requested
 from eerl_controller.records import ExecutionMode, UpdateRecord
 from eerl_controller.settling import tells_at_once
 from eerl_controller.work import Unusable, lost_between, observe_work, phase_totals, unusable_reason
@@ -179,13 +179,6 @@ class Reader:
 
 #: Of these updates the time is known, and the clocks that it ran under.
 _TIMED = (Unusable.MIXED_PLANS, Unusable.MISSING_COUNTS, Unusable.HARDWARE_SLOWDOWN)
-
-
-def requested(record: UpdateRecord) -> Pair:
-    """The clocks of an update that ran under more than one plan, as far as its pools tell."""
-    found = [record.pools.get(name) for name in ("generation", "training")]
-    mhz = [pool.requested_mhz if pool is not None else None for pool in found]
-    return Pair(mhz[0], mhz[1]) if any(mhz) else GOVERNOR
 
 
 def _pools_j(record: UpdateRecord) -> tuple[float, float] | None:

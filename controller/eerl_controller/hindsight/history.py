@@ -35,46 +35,71 @@ class History:
         self._most = most
         #: The place of the latest update.
         self._place = 0.0
+        #: Kinds by number, and the number of every entry's: a kind is long, and all of them are gone through often.
+        self._numbers: dict[Kind, int] = {}
+        self._kinds: list[int] = []
         #: By kind: updates within a while of so many places become one entry; 1 where not told.
-        self._stride: dict[Kind, int] = {}
+        self._stride: dict[int, int] = {}
+
+    def _number(self, entry: Entry) -> int:
+        return self._numbers.setdefault(kind(entry), len(self._numbers))
 
     def add(self, entry: Entry) -> None:
         """The next update."""
         self.taken += entry.updates
         self._place = entry.place
-        _put(self.entries, entry, self._stride.get(kind(entry), 1) if self._stride else 1)
+        number = self._number(entry)
+        self._put(self.entries, self._kinds, entry, number, self._stride.get(number, 1))
         while len(self.entries) > self._most and self._thin():
             self.thinned += 1
 
+    def _put(self, entries: list[Entry], kinds: list[int], entry: Entry, number: int, stride: int) -> None:
+        """Add an entry, to the like one of its while where there is one, in the order of places."""
+        now, at = entry.place // stride, len(entries)
+        while stride > 1 and at and entries[at - 1].place // stride >= now:
+            at -= 1
+            if kinds[at] == number:
+                del kinds[at]
+                entry = merged(entries.pop(at), entry)
+                number = self._number(entry)
+                break
+        while at < len(entries) and entries[at].place <= entry.place:
+            at += 1
+        entries.insert(at, entry)
+        kinds.insert(at, number)
+
     def _thin(self) -> bool:
         """Tell one kind more coarsely; false where every kind is one entry already."""
-        kinds = [kind(entry) for entry in self.entries]
-        evidence = {name: entry.evidence for name, entry in zip(kinds, self.entries, strict=True)}
+        evidence = {number: entry.evidence for number, entry in zip(self._kinds, self.entries, strict=True)}
         weights = {
-            name: count * (1 if evidence[name] else WITHOUT_EVIDENCE)
-            for name, count in Counter(kinds).items()
+            number: count * (1 if evidence[number] else WITHOUT_EVIDENCE)
+            for number, count in Counter(self._kinds).items()
             if count > 1
         }
         if not weights:
             return False
-        most = max(weights, key=lambda name: weights[name])
-        told = [entry for entry, name in zip(self.entries, kinds, strict=True) if name == most]
+        most = max(weights, key=lambda number: weights[number])
+        numbered = list(zip(self.entries, self._kinds, strict=True))
+        told = [entry for entry, number in numbered if number == most]
+        kinds = [most] * len(told)
         many = len(told)
         while len(told) == many:
             self._stride[most] = 2 * self._stride.get(most, 1)
-            before, told = told, []
+            before, told, kinds = told, [], []
             for entry in before:
-                _put(told, entry, self._stride[most])
-        others = [entry for entry, name in zip(self.entries, kinds, strict=True) if name != most]
-        self.entries = sorted([*others, *told], key=lambda entry: entry.place)
+                self._put(told, kinds, entry, most, self._stride[most])
+        others = [item for item in numbered if item[1] != most]
+        numbered = sorted([*others, *zip(told, kinds, strict=True)], key=lambda item: item[0].place)
+        self.entries = [entry for entry, _ in numbered]
+        self._kinds = [number for _, number in numbered]
         return True
 
     @property
     def settled(self) -> int:
         """So many entries, the first ones, stay as they are until ``thinned`` changes."""
-        for i, entry in enumerate(self.entries if self._stride else ()):
-            stride = self._stride.get(kind(entry), 1)
-            if entry.place // stride >= self._place // stride:
+        for i, number in enumerate(self._kinds if self._stride else ()):
+            stride = self._stride.get(number, 1)
+            if self.entries[i].place // stride >= self._place // stride:
                 return i
         return len(self.entries)
 
@@ -88,31 +113,18 @@ class History:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        kinds = [kind(entry) for entry in self.entries]
         return {
             "entries": [entry.to_list() for entry in self.entries],
             "taken": self.taken,
             "thinned": self.thinned,
             "place": self._place,
-            "strides": [[kinds.index(name), stride] for name, stride in self._stride.items()],
+            "strides": [[self._kinds.index(number), stride] for number, stride in self._stride.items()],
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
         self.entries = [Entry.from_list(item) for item in values["entries"]]
+        self._numbers = {}
+        self._kinds = [self._number(entry) for entry in self.entries]
         self.taken, self.thinned, self._place = values["taken"], values["thinned"], values["place"]
-        self._stride = {kind(self.entries[i]): stride for i, stride in values["strides"]}
-
-
-def _put(entries: list[Entry], entry: Entry, stride: int) -> None:
-    """Add an entry, to the like one of its while where there is one, in the order of places."""
-    now, at = entry.place // stride, len(entries)
-    while stride > 1 and at and entries[at - 1].place // stride >= now:
-        at -= 1
-        like = entries[at]
-        if like.pair == entry.pair and kind(like) == kind(entry):
-            entry = merged(entries.pop(at), entry)
-            break
-    while at < len(entries) and entries[at].place <= entry.place:
-        at += 1
-    entries.insert(at, entry)
+        self._stride = {self._kinds[i]: stride for i, stride in values["strides"]}
