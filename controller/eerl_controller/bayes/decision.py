@@ -16,7 +16,16 @@ import numpy as np
 
 from eerl_controller.bayes.alternation import Alternation
 from eerl_controller.bayes.curve import DEEPEST
-from eerl_controller.bayes.outcomes import BLOCK_UPDATES, HOPE_BLOCKS, Array, Flags, Hope, Index, Outcomes
+from eerl_controller.bayes.outcomes import (
+    BLOCK_UPDATES,
+    HOPE_BLOCKS,
+    TURN_UPDATES,
+    Array,
+    Flags,
+    Hope,
+    Index,
+    Outcomes,
+)
 from eerl_controller.bayes.plan import Allowance, Choice, Plan, affordable, best_plan, choice
 from eerl_controller.clocks import Pair
 from eerl_controller.settings import Settings
@@ -96,7 +105,7 @@ def next_step(
     least = max(settings.min_gain, toll / max(allowance.left, 1.0))
     if here is not None and best.worth - here.worth < least:
         best = here
-    trial = table.turn_updates
+    trial = float(TURN_UPDATES)
     ending = allowance.left < LAST_PROBE_BLOCKS * trial
     if not probing and current.is_lowered and alternation.governors_turn(best, ending=ending):
         return Step(Turn.PROBE, best)

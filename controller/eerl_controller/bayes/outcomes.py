@@ -18,8 +18,10 @@ Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Index = tuple[int, int, int]
 
-#: Usable updates of a block, lowered or governor: with one, a single straggler would be all that is known.
+#: Settled updates of a block, lowered or governor: with one, a single straggler would be all that is known.
 BLOCK_UPDATES = 2
+#: Updates of a turn: a block, and the update before it in which clocks settle.
+TURN_UPDATES = BLOCK_UPDATES + 1
 #: Blocks that a hope is given to show what there is to it.
 HOPE_BLOCKS = 3.0
 
@@ -55,8 +57,8 @@ class Outcomes(Protocol):
     """A model's belief about every setting; seconds are of an update, losses relative to the governor's."""
 
     @property
-    def turn_updates(self) -> float:
-        """Updates that a turn of the governor's takes: its block, and one before where clocks need it to settle."""
+    def told_updates(self) -> float:
+        """Updates of a turn that are evidence: all of them where the first one tells too (``settling``)."""
 
     @property
     def saving(self) -> Array:
