@@ -81,8 +81,17 @@ class FilterBank:
         fresh = self._stationary * (1.0 - factor**2) + self._walk * updates
         return factor, factor[:, :, None] * factor[:, None, :], fresh
 
-    def insist(self, rows: Array, white: Array, value: float) -> None:
-        """Take a reading in as it is, however far off: it has come twice, so it is no outlier."""
+    def insist(self, rows: Array, white: Array, value: float, jumped: Sequence[int]) -> None:
+        """Take a reading in as it is, however far off: it has come twice, so it is no outlier.
+
+        Far off, it is the states ``jumped`` that have changed, by about as much. No noise explains it: what noise
+        series have in common would carry it to the others.
+        """
+        error = value - (self.mean * rows).sum(axis=1)
+        variance = ((self.covariance @ rows[:, :, None])[:, :, 0] * rows).sum(axis=1) + white
+        far = np.where(error**2 > LARGEST_SURPRISE * variance, error**2, 0.0)
+        index = np.array(jumped)
+        self.covariance[:, index, index] += far[:, None]
         carried = (self.covariance @ rows[:, :, None])[:, :, 0]
         variance = (carried * rows).sum(axis=1) + white
         gain = carried / variance[:, None]

@@ -217,7 +217,8 @@ class Paces:
     def _insist(self, seconds: Sequence[float], counts: Mapping[str, float], setting: Lowered) -> None:
         for part in (GENERATION, TRAINING):
             rows, white = self._rows(part, counts, setting)
-            self.bank.insist(rows, white, math.log(max(seconds[part], 1e-6)))
+            jumped = [Layout.level[part], *([Layout.offset[part]] if setting.locked[part] else [])]
+            self.bank.insist(rows, white, math.log(max(seconds[part], 1e-6)), jumped)
 
     def lose(self, governor_s: Three, more_s: float, setting: Lowered) -> None:
         """Account for ``more_s`` lost seconds of an update.

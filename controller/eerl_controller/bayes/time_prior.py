@@ -35,7 +35,7 @@ NOISE = (0.01, 0.01, 0.05)
 #: Suppositions: correlation of successive updates, share of the noise that parts have in common, and the random walk
 #: of the level by update (appendix E: governors of one configuration differ by 0.7 % over some hundred updates).
 CORRELATIONS = (0.2, 0.6, 0.9)
-COMMON = (0.1, 0.5, 0.85)
+COMMON = (0.1, 0.6)
 LEVEL_WALKS = (2e-4, 1e-3)
 #: Part of a part's own noise without memory.
 WHITE = 0.3

@@ -177,7 +177,8 @@ class Times:
     def _insist(self, seconds: Sequence[float], counts: Mapping[str, float], clocks: Clocks) -> None:
         for part in (GENERATION, TRAINING):
             rows, white = self._rows(part, counts, clocks)
-            self.bank.insist(rows, white, math.log(max(seconds[part], 1e-6)))
+            jumped = [Layout.level[part], *([Layout.offset[part]] if clocks.locked[part] else [])]
+            self.bank.insist(rows, white, math.log(max(seconds[part], 1e-6)), jumped)
 
     def distance(
         self, seconds: tuple[float, float, float], counts: Mapping[str, float], clocks: Clocks
