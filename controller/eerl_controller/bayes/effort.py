@@ -7,15 +7,14 @@ generated tokens beside its valid ones, waits for the longest response once a ro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import median_low
 
 #: Updates over which it is known what is usual: a monitoring window (Table 3: 20).
 MEMORY_UPDATES = 20
 
 
 class Effort:
-    """Turns token counts into work: ``generated`` (G), ``steps`` (longest response of all rounds), ``consumed``
-    (tokens that training has seen, masked ones included) and ``valid`` (N).
+    """Turns token counts into work: ``generated`` (G), ``steps`` (longest response of all rounds), ``rounds``,
+    ``consumed`` (tokens that training has seen, masked ones included) and ``valid`` (N).
     """
 
     def __init__(self) -> None:
@@ -30,8 +29,10 @@ class Effort:
         if generated and valid:
             ratio = generated / valid
             self._ratios = [*self._ratios, ratio][-MEMORY_UPDATES:]
-            # Most updates need one round.
-            rounds = max(round(ratio / median_low(self._ratios)), 1.0)
+            # One round is the least there can be, and a quarter of updates need no more.
+            single = sorted(self._ratios)[len(self._ratios) // 4]
+            rounds = max(round(ratio / single), 1.0)
+            work["rounds"] = rounds
         if generated is not None:
             work["consumed"] = generated / rounds
         if longest is not None:

@@ -19,9 +19,10 @@ Array = NDArray[np.float64]
 SLOPES = SlopePrior(mean=0.4, sd=0.3)
 #: Any locked clock costs 0 to 2 % (paper, appendix C: 1980/1980 rows).
 OFFSET_MEAN, OFFSET_SD = 0.006, 0.006
-#: Elasticities of work: more tokens take more time, at most in proportion.
+#: Elasticities of work: more tokens take more time, at most in proportion. What is done once a round, or once an
+#: update and not a round, makes generation again cost more or less than its tokens.
 WORK = {
-    GENERATION: (("generated", 0.5, 0.3), ("steps", 0.3, 0.3), ("valid", 0.0, 0.3)),
+    GENERATION: (("generated", 0.5, 0.3), ("steps", 0.3, 0.3), ("valid", 0.0, 0.3), ("rounds", 0.0, 0.3)),
     TRAINING: (("valid", 0.4, 0.3), ("consumed", 0.4, 0.3)),
 }
 #: Refit and the like follow a clock little (they wait for the network), and switching costs them something.
@@ -49,14 +50,14 @@ class Layout:
     """Where everything is in the state."""
 
     level = (0, 1, 2)
-    work = (slice(3, 6), slice(6, 8))
-    curve = (slice(8, 8 + PIECES), slice(8 + PIECES, 8 + 2 * PIECES))
-    offset = (8 + 2 * PIECES, 9 + 2 * PIECES)
-    rest = slice(10 + 2 * PIECES, 13 + 2 * PIECES)
-    common = 13 + 2 * PIECES
-    own = (14 + 2 * PIECES, 15 + 2 * PIECES, 16 + 2 * PIECES)
-    lost = 17 + 2 * PIECES
-    size = 18 + 2 * PIECES
+    work = (slice(3, 7), slice(7, 9))
+    curve = (slice(9, 9 + PIECES), slice(9 + PIECES, 9 + 2 * PIECES))
+    offset = (9 + 2 * PIECES, 10 + 2 * PIECES)
+    rest = slice(11 + 2 * PIECES, 14 + 2 * PIECES)
+    common = 14 + 2 * PIECES
+    own = (15 + 2 * PIECES, 16 + 2 * PIECES, 17 + 2 * PIECES)
+    lost = 18 + 2 * PIECES
+    size = 19 + 2 * PIECES
 
 
 #: The states that say how everything answers its clock: what a run may learn from an earlier one.
