@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from eerl_controller.bayes.outcomes import TURN_UPDATES
 from eerl_controller.bayes.plan import Choice
 from eerl_controller.clocks import GOVERNOR, Pair
 
@@ -90,4 +89,4 @@ class Alternation:
 
 def lowered_updates(choice: Choice) -> float:
     """Lowered updates between two turns of the governor's, when it has the share that the plan gives it."""
-    return TURN_UPDATES * (1.0 - choice.governed) / max(choice.governed, 1e-3)
+    return choice.turn_updates * (1.0 - choice.governed) / max(choice.governed, 1e-3)

@@ -19,7 +19,6 @@ from eerl_controller.bayes.curve import DEEPEST
 from eerl_controller.bayes.outcomes import (
     BLOCK_UPDATES,
     HOPE_BLOCKS,
-    TURN_UPDATES,
     Array,
     Flags,
     Hope,
@@ -105,7 +104,7 @@ def next_step(
     least = max(settings.min_gain, toll / max(allowance.left, 1.0))
     if here is not None and best.worth - here.worth < least:
         best = here
-    trial = float(TURN_UPDATES)
+    trial = table.turn_updates
     ending = allowance.left < LAST_PROBE_BLOCKS * trial
     if not probing and current.is_lowered and alternation.governors_turn(best, ending=ending):
         return Step(Turn.PROBE, best)

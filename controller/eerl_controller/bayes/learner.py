@@ -137,7 +137,7 @@ class Learner:
             self._expect(parts, self.clocks_of(pair))
         if evidence.unusable is not Unusable.OPERATOR_HOLD:
             self._lose(record, parts, pair or requested(record), validation_s)
-        return learnt and evidence.settled
+        return learnt
 
     def _take(self, parts: Parts, work: Mapping[str, float], clocks: Clocks) -> None:
         """Learn from an update; from the first under clocks deeper than any before together with the second.

@@ -18,10 +18,8 @@ Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Index = tuple[int, int, int]
 
-#: Settled updates of a block, lowered or governor: with one, a single straggler would be all that is known.
+#: Updates of a block that are evidence, lowered or governor: with one, a single straggler would be all that is known.
 BLOCK_UPDATES = 2
-#: Updates of a turn: a block, and the update before it in which clocks settle.
-TURN_UPDATES = BLOCK_UPDATES + 1
 #: Blocks that a hope is given to show what there is to it.
 HOPE_BLOCKS = 3.0
 
@@ -57,8 +55,8 @@ class Outcomes(Protocol):
     """A model's belief about every setting; seconds are of an update, losses relative to the governor's."""
 
     @property
-    def told_updates(self) -> float:
-        """Updates of a turn that are evidence: all of them where the first one tells too (``settling``)."""
+    def turn_updates(self) -> float:
+        """Updates of a turn: a block, and one before it where clocks need it to settle (``settling``)."""
 
     @property
     def saving(self) -> Array:

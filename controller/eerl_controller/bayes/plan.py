@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eerl_controller.bayes.outcomes import TURN_UPDATES, Array, Flags, Index, Outcomes
+from eerl_controller.bayes.outcomes import BLOCK_UPDATES, Array, Flags, Index, Outcomes
 from eerl_controller.clocks import Pair
 
 Indices = NDArray[np.int64]
@@ -55,6 +55,7 @@ class Choice:
     governed: float
     worth: float
     probe_saving: float
+    turn_updates: float
 
     def __str__(self) -> str:
         return (
@@ -74,6 +75,7 @@ def choice(table: Outcomes, at: Index, governed: float, worth: float) -> Choice:
         governed=governed,
         worth=worth,
         probe_saving=float(table.probe_saving[at]),
+        turn_updates=table.turn_updates,
     )
 
 
@@ -123,7 +125,7 @@ def within_limit(
     """Which shares of the governor with which of the settings ``at`` lose no more than allowed; places of both."""
     limit, (past_s, past_s2) = allowance.limit, table.past
     # Only part of a turn is evidence where clocks settle first.
-    use = table.told_updates / TURN_UPDATES
+    use = BLOCK_UPDATES / table.turn_updates
     allowed = np.ones((len(shares), len(at)), dtype=bool)
     places = np.arange(len(at))
     for left in allowance.ends:

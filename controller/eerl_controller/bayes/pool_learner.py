@@ -160,7 +160,7 @@ class PoolLearner:
                 self._losses.account_typically(1.0, ran_under, validation_s)
             else:
                 self._losses.account(look.sides, ran_under, validation_s, self._newest)
-        return look is not None and pair is not None and settled
+        return look is not None and pair is not None and timed
 
     def _is_strange(self, look: Look, setting: Lowered) -> bool:
         """Whether an update is far longer than its work explains, and the one before was not."""

@@ -13,7 +13,7 @@ import numpy as np
 from eerl_controller.bayes.comparing import compare
 from eerl_controller.bayes.learner import Learner
 from eerl_controller.bayes.menu import Menu
-from eerl_controller.bayes.outcomes import BLOCK_UPDATES, TURN_UPDATES, Array, Hope, Index, hoped
+from eerl_controller.bayes.outcomes import BLOCK_UPDATES, Array, Hope, Index, hoped
 from eerl_controller.bayes.powers import Layout as PowerLayout
 from eerl_controller.bayes.sample import GENERATION, REST, TRAINING
 from eerl_controller.bayes.time_prior import Layout
@@ -30,7 +30,7 @@ class Table:
     def __init__(self, menu: Menu, learner: Learner, hopeful: Hope | None = None) -> None:
         times, powers, outlook = learner.times, learner.powers, learner.outlook
         self.menu = menu
-        self.told_updates = float(TURN_UPDATES if is_long(outlook.total_s) else BLOCK_UPDATES)
+        self.turn_updates = BLOCK_UPDATES + (0.0 if is_long(outlook.total_s) else 1.0)
         self._mean, self._covariance = times.bank.pooled()
         scales = times.noise
         generation, training = menu.axes
