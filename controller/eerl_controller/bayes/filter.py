@@ -81,21 +81,25 @@ class FilterBank:
         fresh = self._stationary * (1.0 - factor**2) + self._walk * updates
         return factor, factor[:, :, None] * factor[:, None, :], fresh
 
-    def insist(self, rows: Array, white: Array, value: float, jumped: Sequence[int]) -> None:
+    def insist(
+        self, rows: Array, white: Array, value: float, noises: Sequence[int], jumped: Sequence[int]
+    ) -> None:
         """Take a reading in as it is, however far off: it has come twice, so it is no outlier.
 
-        Far off, it is the states ``jumped`` that have changed, by about as much. No noise explains it: what noise
-        series have in common would carry it to the others.
+        No noise explains it, so the states ``noises`` do not: what series have in common of it would carry it to
+        the others. Far off, the states ``jumped`` have changed by as much.
         """
+        rows = rows.copy()
+        white = white + (rows[:, noises] ** 2).sum(axis=1)
+        rows[:, noises] = 0.0
         error = value - (self.mean * rows).sum(axis=1)
-        variance = ((self.covariance @ rows[:, :, None])[:, :, 0] * rows).sum(axis=1) + white
-        far = np.where(error**2 > LARGEST_SURPRISE * variance, error**2, 0.0)
-        index = np.array(jumped)
-        self.covariance[:, index, index] += far[:, None]
+        carried = (self.covariance @ rows[:, :, None])[:, :, 0]
+        far = error**2 > LARGEST_SURPRISE * ((carried * rows).sum(axis=1) + white)
+        self.covariance[:, jumped, jumped] += np.where(far, error**2, 0.0)[:, None]
         carried = (self.covariance @ rows[:, :, None])[:, :, 0]
         variance = (carried * rows).sum(axis=1) + white
         gain = carried / variance[:, None]
-        self.mean += gain * (value - (self.mean * rows).sum(axis=1))[:, None]
+        self.mean += gain * error[:, None]
         self.covariance -= gain[:, :, None] * carried[:, None, :]
 
     def read(self, series: int, rows: Array, white: Array, value: float) -> float:

@@ -217,8 +217,10 @@ class Paces:
     def _insist(self, seconds: Sequence[float], counts: Mapping[str, float], setting: Lowered) -> None:
         for part in (GENERATION, TRAINING):
             rows, white = self._rows(part, counts, setting)
-            jumped = [Layout.level[part], *([Layout.offset[part]] if setting.locked[part] else [])]
-            self.bank.insist(rows, white, math.log(max(seconds[part], 1e-6)), jumped)
+            # Under a lowered clock it is the clock that costs more, from its first update on.
+            jumped = [] if setting.locked[part] else [Layout.level[part]]
+            value = math.log(max(seconds[part], 1e-6))
+            self.bank.insist(rows, white, value, [Layout.common, Layout.batch, Layout.own[part]], jumped)
 
     def lose(self, governor_s: Three, more_s: float, setting: Lowered) -> None:
         """Account for ``more_s`` lost seconds of an update.

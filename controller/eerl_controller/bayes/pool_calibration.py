@@ -23,7 +23,6 @@ from eerl_controller.references import References
 from eerl_controller.settings import Settings
 from eerl_controller.settling import tells_at_once
 from eerl_controller.situation import ceilings_mhz
-from eerl_controller.stateful import HOLDING
 from eerl_controller.states import Reason, State
 from eerl_controller.strategy import Evidence
 from eerl_controller.work import Unusable
@@ -66,7 +65,7 @@ class PoolCalibration(Turns):
         self._count(evidence, learnt=learnt, settled=settled)
         if evidence.unusable is Unusable.OPERATOR_HOLD or self.state is State.FAILED:
             return
-        if self.state in HOLDING and not self.book.pair.is_governor:
+        if not self.book.pair.is_governor:
             reason = self._trouble.add(evidence)
             if reason is None and self._blind >= self._settings.give_up_updates:
                 reason = self._blind_reason

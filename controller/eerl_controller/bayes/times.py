@@ -177,8 +177,10 @@ class Times:
     def _insist(self, seconds: Sequence[float], counts: Mapping[str, float], clocks: Clocks) -> None:
         for part in (GENERATION, TRAINING):
             rows, white = self._rows(part, counts, clocks)
-            jumped = [Layout.level[part], *([Layout.offset[part]] if clocks.locked[part] else [])]
-            self.bank.insist(rows, white, math.log(max(seconds[part], 1e-6)), jumped)
+            # Under a lowered clock it is the clock that costs more, from its first update on.
+            jumped = [] if clocks.locked[part] else [Layout.level[part]]
+            value = math.log(max(seconds[part], 1e-6))
+            self.bank.insist(rows, white, value, [Layout.common, Layout.own[part]], jumped)
 
     def distance(
         self, seconds: tuple[float, float, float], counts: Mapping[str, float], clocks: Clocks
