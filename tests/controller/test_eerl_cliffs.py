@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from eerl_controller.bayes.sample import GOVERNED, Clocks
 from eerl_controller.bayes.times import Times
 
@@ -60,3 +62,31 @@ def test_what_was_lost_below_the_cliff_is_booked_once_it_is_known() -> None:
     truth_s = 2.0 * (FALLEN_S[0] - GOVERNOR_S[0])
     assert before_s < 0.4 * truth_s
     assert float(times.bank.pooled_mean()[Layout.lost]) > 0.6 * truth_s
+
+
+def test_a_jump_of_one_part_leaves_the_other_and_what_was_lost_alone() -> None:
+    """Generation, under the governor, suddenly takes a third longer: training's lowered clock costs what it did."""
+    from eerl_controller.bayes.time_prior import Layout, response_row
+
+    lowered = Clocks((0.0, 0.4), (False, True), idles=False, switches=True)
+    times = Times()
+    times.begin(GOVERNOR_S, WORK)
+    for update in range(40):
+        times.advance()
+        wave = 1.0 + 0.006 * math.sin(update)  # noise that both parts have in common
+        slower = 1.05 if update % 3 else 1.0
+        seconds = (GOVERNOR_S[0] * wave, GOVERNOR_S[1] * wave * slower, GOVERNOR_S[2])
+        times.read(seconds, WORK, lowered if update % 3 else GOVERNED)
+        if update % 3:
+            times.lose(seconds, lowered)
+    row = response_row(1, lowered)
+    before, lost_s = float(row @ times.bank.pooled_mean()), float(times.bank.pooled_mean()[Layout.lost])
+
+    after = (GOVERNOR_S[0] * 1.35, GOVERNOR_S[1] * 1.05, GOVERNOR_S[2])
+    for _ in range(2):
+        times.insist(after, WORK, lowered)
+
+    mean = times.bank.pooled_mean()
+    assert float(row @ mean) == pytest.approx(before, abs=0.003)
+    assert float(mean[Layout.lost]) == pytest.approx(lost_s, rel=0.03)
+    assert times.distance(after, WORK, lowered) < 0.05

@@ -11,10 +11,10 @@ import pytest
 from controller.examples import controller_for
 from controller.workload import BALANCED, Job, play
 
-from eerl_controller.bayes.alternation import BLOCK_UPDATES, turn_updates
+from eerl_controller.bayes.alternation import lowered_updates
 from eerl_controller.bayes.decision import SHARES, choose
 from eerl_controller.bayes.effort import Effort
-from eerl_controller.bayes.plan import Allowance, best_plan, within_limit
+from eerl_controller.bayes.plan import Allowance, Choice, best_plan, within_limit
 from eerl_controller.bayes.strategy import BayesSync
 from eerl_controller.bayes.table import Hope, Table
 from eerl_controller.clocks import GOVERNOR
@@ -84,6 +84,10 @@ def test_the_governors_share_buys_deeper_clocks(strategy: BayesSync) -> None:
     assert beside > alone > set()
 
 
+def _worth(table: Table, share: float, at: tuple[int, ...]) -> float:
+    return float((1.0 - share) * table.saving[at] + share * table.probe_saving[at])
+
+
 def test_the_best_plan_is_the_largest_that_is_allowed(strategy: BayesSync) -> None:
     """Of all settings with all shares within the limit, one by one, none is worth more."""
     table, allowance = _table(strategy), _allowance(strategy)
@@ -92,10 +96,11 @@ def test_the_best_plan_is_the_largest_that_is_allowed(strategy: BayesSync) -> No
     decided = choose(table, allowance, (1.0, 1.0), GOVERNOR)
 
     values = [
-        (1.0 - SHARES[share]) * table.saving.ravel()[at] for share, at in _within(table, allowance, SHARES)
+        _worth(table, SHARES[share], np.unravel_index(at, table.saving.shape))
+        for share, at in _within(table, allowance, SHARES)
     ]
     assert found is not None
-    assert found.worth == max(values) == (1.0 - found.governed) * table.saving[found.at]
+    assert found.worth == max(values) == _worth(table, found.governed, found.at)
     assert decided.best.worth == pytest.approx((1.0 - decided.best.governed) * decided.best.saving)
     assert decided.best.loss * (1.0 - decided.best.governed) < 0.03
     assert decided.price > 0.0
@@ -117,11 +122,11 @@ def test_what_is_held_is_hoped_for_no_more(strategy: BayesSync, axis: int) -> No
 
 def test_turns_have_the_planned_share() -> None:
     """Blocks of the governor and the lowered updates between them add up to the share."""
-    block = BLOCK_UPDATES + 1.0
+    made = Choice(GOVERNOR, GOVERNOR, 0.1, 0.01, 0.0, 0.0, 0.1, 0.0, turn_updates=3.0)
 
     for share in SHARES[1:]:
-        assert block / (block + turn_updates(share)) == pytest.approx(share)
-    assert turn_updates(0.0) > 1000.0
+        assert 3.0 / (3.0 + lowered_updates(replace(made, governed=share))) == pytest.approx(share)
+    assert lowered_updates(made) > 1000.0
 
 
 def test_both_axes_offer_the_same_clocks(strategy: BayesSync) -> None:
@@ -145,8 +150,24 @@ def test_rounds_that_training_never_saw_are_told_apart() -> None:
         usual = effort.of({"generated": 1000.0 + index, "valid": 800.0, "longest": 50.0})
     double = effort.of({"generated": 2000.0, "valid": 790.0, "longest": 50.0})
 
-    assert usual == {"generated": 1007.0, "valid": 800.0, "consumed": 1007.0, "steps": 50.0}
-    assert double == {"generated": 2000.0, "valid": 790.0, "consumed": 1000.0, "steps": 100.0}
+    assert usual == {"generated": 1007.0, "valid": 800.0, "rounds": 1.0, "consumed": 1007.0, "steps": 50.0}
+    assert double == {"generated": 2000.0, "valid": 790.0, "rounds": 2.0, "consumed": 1000.0, "steps": 100.0}
+
+
+@pytest.mark.parametrize("again", [0.0, 0.3, 0.5])
+def test_rounds_are_told_however_many_updates_need_several(again: float) -> None:
+    """As long as a quarter of the latest updates needed one round, whatever the others needed."""
+    effort, rng = Effort(), np.random.default_rng(4)
+    true, found = [], []
+
+    for _ in range(200):
+        rounds = 1 + (rng.random() < again)
+        generated = rounds * 1000.0 * rng.normal(1.0, 0.05)
+        true.append(rounds)
+        found.append(effort.of({"generated": generated, "valid": 800.0 * rng.normal(1.0, 0.05)})["rounds"])
+
+    wrong = sum(a != b for a, b in zip(true[20:], found[20:], strict=True))
+    assert wrong <= 9
 
 
 def test_masked_tokens_are_no_rounds() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from eerl_controller.bayes.alarm import Alarm
 from eerl_controller.bayes.effort import Effort
 from eerl_controller.bayes.first_updates import typical, usual
+from eerl_controller.bayes.firsts import Firsts
 from eerl_controller.bayes.outliers import Outlier, Outliers
 from eerl_controller.bayes.outlook import Outlook, governor_parts
 from eerl_controller.bayes.powers import Powers
@@ -29,6 +30,7 @@ from eerl_controller.bayes.times import Times
 from eerl_controller.bayes.warm import Told, Verdict
 from eerl_controller.clocks import Pair, requested
 from eerl_controller.records import UpdateRecord
+from eerl_controller.settling import is_long
 from eerl_controller.strategy import Evidence
 from eerl_controller.work import Observation, Unusable, phase_totals, visitors
 
@@ -53,6 +55,7 @@ class Learner:
         #: How deep either clock has been while it could be learnt from, as a log below the governor's.
         self.reach = [0.0, 0.0]
         self.alarm = Alarm()
+        self._firsts = Firsts()
         #: How deep an earlier run went (``warm``).
         self._told = Told()
         self._outliers = Outliers(Clocks.from_list)
@@ -63,6 +66,11 @@ class Learner:
     def known(self) -> bool:
         """Whether the models have begun and expect anything."""
         return self.times.known and self.outlook.known
+
+    @property
+    def tells_at_once(self) -> bool:
+        """Whether the first update under other clocks tells of them."""
+        return self._firsts.trusted and is_long(self.outlook.total_s)
 
     @property
     def lost_share(self) -> float:
@@ -128,11 +136,20 @@ class Learner:
             self.times.lose((a, b, c), self.clocks_of(wished))
         observation, pair = evidence.observation, evidence.pair
         parts = parts_of(observation) if observation is not None else None
-        learnt = observation is not None and parts is not None and pair is not None and evidence.timed
-        if learnt and observation is not None and parts is not None and pair is not None:
-            # Power also follows temperature, which takes longer.
-            timed = parts if evidence.settled else replace(parts, joules=None)
-            self._take(timed, self._effort.of(observation.counts), self.clocks_of(pair))
+        learnt = False
+        if observation is not None and parts is not None and pair is not None and evidence.timed:
+            work, clocks = self._effort.of(observation.counts), self.clocks_of(pair)
+            self._firsts.add(
+                clocks.depths,
+                parts.seconds,
+                work,
+                lambda s, w: self.times.residuals(s, w, clocks),
+                self.times.noise,
+            )
+            learnt = evidence.settled or self._firsts.trusted
+            if learnt:
+                # Power also follows temperature, which takes longer.
+                self._take(parts if evidence.settled else replace(parts, joules=None), work, clocks)
         if parts is not None and pair is not None:
             self._expect(parts, self.clocks_of(pair))
         if evidence.unusable is not Unusable.OPERATOR_HOLD:
@@ -230,6 +247,7 @@ class Learner:
             "alarm": self.alarm.to_list(),
             "told": self._told.to_list(),
             "slow": self._outliers.to_list(),
+            "firsts": self._firsts.to_list(),
             "waiting": [_plain(item) for item in self._waiting],
         }
 
@@ -244,6 +262,7 @@ class Learner:
         self._effort.load(values["effort"])
         self.reach = list(values["reach"])
         self.alarm.load(values["alarm"])
+        self._firsts.load(values["firsts"])
         self._told = Told(*values["told"])
         self._waiting = [_seen(item) for item in values["waiting"]]
         self._outliers.load(values["slow"])

@@ -154,12 +154,16 @@ class Paces:
 
     def excess(self, seconds: Three, counts: Mapping[str, float], setting: Lowered) -> float:
         """How many times as long as expected of its work the slower of both sides took."""
+        return math.exp(max(self.residuals(seconds, counts, setting)))
+
+    def residuals(self, seconds: Three, counts: Mapping[str, float], setting: Lowered) -> list[float]:
+        """Log of both sides' seconds over what is expected of them."""
         mean, slow = self._known.pooled_mean(), self.slow(setting)
-        return max(
-            seconds[part]
-            / math.exp(float(mean[Layout.level[part]]) + self.work_log(part, counts) + slow[part])
+        return [
+            math.log(max(seconds[part], 1e-6))
+            - (float(mean[Layout.level[part]]) + self.work_log(part, counts) + slow[part])
             for part in (GENERATION, TRAINING)
-        )
+        ]
 
     def _rows(self, part: int, counts: Mapping[str, float], setting: Lowered) -> tuple[Array, Array]:
         """Rows of a reading for every filter, and its own noise variance."""

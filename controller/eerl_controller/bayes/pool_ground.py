@@ -23,6 +23,7 @@ class PoolGround:
 
     def __init__(self, menu: PoolMenu, learner: PoolLearner) -> None:
         self.menu, self.recent, self.noise = menu, learner.recent, learner.paces.noise
+        self.tells_at_once = learner.tells_at_once
         self.mean, self.covariance = learner.paces.pooled
         self.may_follow = learner.paces.may_follow
         knee, governed = self.recent.knee, self.recent.knee.governed

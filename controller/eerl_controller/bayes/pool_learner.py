@@ -7,11 +7,13 @@ from statistics import median
 from typing import Any
 
 from eerl_controller.bayes.alarm import Alarm
+from eerl_controller.bayes.firsts import Firsts
 from eerl_controller.bayes.look import Look, Looks, usual
 from eerl_controller.bayes.outliers import Outlier, Outliers
 from eerl_controller.bayes.paces import Paces
 from eerl_controller.bayes.pool_losses import Losses
 from eerl_controller.bayes.recent import Latest, Recent
+from eerl_controller.bayes.sample import Three
 from eerl_controller.bayes.sides import (
     GENERATION,
     GOVERNED,
@@ -25,6 +27,7 @@ from eerl_controller.bayes.warm import Told, Verdict
 from eerl_controller.bayes.watts import Watts, first_watts
 from eerl_controller.clocks import Pair, requested
 from eerl_controller.records import ExecutionMode
+from eerl_controller.settling import is_long
 from eerl_controller.strategy import Evidence
 from eerl_controller.work import Unusable, phase_totals, visitors
 
@@ -55,6 +58,7 @@ class PoolLearner:
         #: How deep an earlier run went (``warm``).
         self._told = Told()
         self._alarm = Alarm()
+        self._firsts = Firsts()
         self._outliers = Outliers(Lowered.from_list)
         #: Updates in a row that took longer than their work explains, and those of them that were the governor's.
         self._long = [0, 0]
@@ -76,6 +80,11 @@ class PoolLearner:
     def outdated(self) -> bool:
         """Whether the governor's updates have become far longer than anything known explains."""
         return self._long[1] >= ANOTHER_JOB
+
+    @property
+    def tells_at_once(self) -> bool:
+        """Whether the first update under other clocks tells of them."""
+        return self._firsts.trusted and is_long(self.recent.total_s)
 
     @property
     def lost_share(self) -> float:
@@ -150,8 +159,10 @@ class PoolLearner:
         if lost:
             self._losses.account_typically(float(lost), self.setting_of(wished), 0.0)
         self._newest = None
+        learnt = False
         if look is not None and pair is not None:
-            if timed:
+            learnt = timed and self._tells(look, ran_under, settled=settled)
+            if learnt:
                 self._learn(look if settled else look.without_joules(), ran_under)
             if not strange:
                 self._expect(look, ran_under)
@@ -160,7 +171,16 @@ class PoolLearner:
                 self._losses.account_typically(1.0, ran_under, validation_s)
             else:
                 self._losses.account(look.sides, ran_under, validation_s, self._newest)
-        return look is not None and pair is not None and timed
+        return learnt
+
+    def _tells(self, look: Look, setting: Lowered, *, settled: bool) -> bool:
+        """Whether an update tells of its clocks: a first one under them while first ones do."""
+
+        def residuals(seconds: Three, work: Mapping[str, float]) -> list[float]:
+            return self.paces.residuals(seconds, work, setting)
+
+        self._firsts.add(setting.depths, look.sides.seconds, look.counts, residuals, self.paces.noise)
+        return settled or self._firsts.trusted
 
     def _is_strange(self, look: Look, setting: Lowered) -> bool:
         """Whether an update is far longer than its work explains, and the one before was not."""
@@ -229,6 +249,7 @@ class PoolLearner:
             "long": list(self._long),
             "told": self._told.to_list(),
             "slow": self._outliers.to_list(),
+            "firsts": self._firsts.to_list(),
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
@@ -245,3 +266,4 @@ class PoolLearner:
         self._long = list(values["long"])
         self._told = Told(*values["told"])
         self._outliers.load(values["slow"])
+        self._firsts.load(values["firsts"])

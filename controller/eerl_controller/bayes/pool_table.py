@@ -12,7 +12,6 @@ import numpy as np
 from eerl_controller.bayes.outcomes import BLOCK_UPDATES, Array, Flags, Hope, Index
 from eerl_controller.bayes.pool_ground import PoolGround
 from eerl_controller.clocks import GOVERNOR, Pair
-from eerl_controller.settling import is_long
 
 #: A side that decides at least this share of what a change of pace adds to an update decides alone.
 ALONE = 0.9
@@ -31,7 +30,7 @@ class PoolTable:
         self._kept = [expected[0][1][:, None], expected[1][1][None, :]]
         self._going = ground.knee.at(own_g + ground.following, own_t)
         self.total_s = ground.recent.total_s
-        self.turn_updates = BLOCK_UPDATES + (0.0 if is_long(self.total_s) else 1.0)
+        self.turn_updates = BLOCK_UPDATES + (0.0 if ground.tells_at_once else 1.0)
         visiting_s = ground.validation_s * np.expm1(own_g) - ground.governor_s
         self.lost_s = (self._going.running_s + visiting_s)[None] + ground.rest_lost_s
         shape = self.lost_s.shape

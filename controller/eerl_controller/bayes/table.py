@@ -18,7 +18,6 @@ from eerl_controller.bayes.powers import Layout as PowerLayout
 from eerl_controller.bayes.sample import GENERATION, REST, TRAINING
 from eerl_controller.bayes.time_prior import Layout
 from eerl_controller.clocks import GOVERNOR, Pair
-from eerl_controller.settling import is_long
 
 #: A locked clock never costs more than this beside what its depth explains (paper, appendix C: 0 to 2 %).
 WORST_OFFSET = 0.02
@@ -30,7 +29,7 @@ class Table:
     def __init__(self, menu: Menu, learner: Learner, hopeful: Hope | None = None) -> None:
         times, powers, outlook = learner.times, learner.powers, learner.outlook
         self.menu = menu
-        self.turn_updates = BLOCK_UPDATES + (0.0 if is_long(outlook.total_s) else 1.0)
+        self.turn_updates = BLOCK_UPDATES + (0.0 if learner.tells_at_once else 1.0)
         self._mean, self._covariance = times.bank.pooled()
         scales = times.noise
         generation, training = menu.axes

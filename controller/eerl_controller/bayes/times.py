@@ -186,12 +186,15 @@ class Times:
         self, seconds: tuple[float, float, float], counts: Mapping[str, float], clocks: Clocks
     ) -> float:
         """How far an update's phases are from what is expected of them, as a log, the further of both."""
+        return max(abs(off) for off in self.residuals(seconds, counts, clocks))
+
+    def residuals(
+        self, seconds: tuple[float, float, float], counts: Mapping[str, float], clocks: Clocks
+    ) -> list[float]:
+        """Log of generation's and training's seconds over what is expected of them."""
         mean = self.bank.pooled_mean()
-        found = []
-        for part in (GENERATION, TRAINING):
-            expected = self._work_row(part, counts, clocks) @ mean
-            found.append(abs(math.log(max(seconds[part], 1e-6)) - float(expected)))
-        return max(found)
+        expected = [float(self._work_row(part, counts, clocks) @ mean) for part in (GENERATION, TRAINING)]
+        return [math.log(max(seconds[part], 1e-6)) - expected[part] for part in (GENERATION, TRAINING)]
 
     def lose(self, seconds: tuple[float, float, float], clocks: Clocks) -> None:
         """Account for what these seconds would have been less under the governor."""
