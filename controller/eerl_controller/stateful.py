@@ -59,6 +59,7 @@ class Stateful(Strategy):
 
     def _suspend(self, reason: Reason, note: str) -> None:
         self._let_go()
+        self._trouble.forget()
         if self._suspension.begin(reason):
             self._enter(
                 State.SUSPENDED, GOVERNOR, reason, f"{note}; again in {self._suspension.left} updates"

@@ -21,15 +21,22 @@ class Trouble:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self.forget()
+
+    def forget(self) -> None:
+        """Start counting again: it was acted upon."""
         self.reset()
+        self.missing_energy = 0
 
     def reset(self) -> None:
-        """Start counting again: the clocks have changed hands."""
+        """The clocks have changed hands: what belonged to the old ones is over.
+
+        Whether energy is known has nothing to do with clocks, and where they change often, nothing else would tell.
+        """
         self.not_honoured = 0
         self.not_applied = 0
         self.unusable = 0
         self.missing_counts = 0
-        self.missing_energy = 0
 
     def add(self, evidence: Evidence) -> Reason | None:
         """Count one update under held clocks; the reason to let go of them, if there is one now."""
@@ -40,8 +47,7 @@ class Trouble:
         self.unusable = self.unusable + 1 if evidence.observation is None else 0
         missing = evidence.unusable is Unusable.MISSING_COUNTS
         self.missing_counts = self.missing_counts + 1 if missing else 0
-        powerless = evidence.observation is not None and evidence.observation.energy_j is None
-        self.missing_energy = self.missing_energy + 1 if powerless else 0
+        self.see_energy(evidence)
         if self.not_honoured >= NOT_HONOURED_UPDATES:
             return Reason.NOT_HONOURED
         if self.not_applied >= NOT_APPLIED_UPDATES:
@@ -52,6 +58,11 @@ class Trouble:
         if self.unusable >= limit:
             return Reason.MISSING_COUNTS if self.missing_counts >= limit else Reason.NO_EVIDENCE
         return None
+
+    def see_energy(self, evidence: Evidence) -> None:
+        """Count whether an update's energy is known; all that one under the governor's clocks tells of trouble."""
+        if evidence.observation is not None:
+            self.missing_energy = 0 if evidence.observation.energy_j is not None else self.missing_energy + 1
 
     def to_dict(self) -> dict[str, int]:
         """Ready for JSON."""

@@ -65,7 +65,9 @@ class SyncCalibration(Turns):
         self._count(evidence, learnt)
         if evidence.unusable is Unusable.OPERATOR_HOLD or self.state is State.FAILED:
             return
-        if not self.book.pair.is_governor:
+        if self.book.pair.is_governor:
+            self._trouble.see_energy(evidence)
+        else:
             reason = self._trouble.add(evidence)
             if reason is None and self._blind >= self._settings.give_up_updates:
                 reason = Reason.NO_EVIDENCE

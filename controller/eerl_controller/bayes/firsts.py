@@ -10,11 +10,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from eerl_controller.bayes.alarm import CUSUM_DRIFT, LARGEST_SURPRISE
+from eerl_controller.bayes.alarm import LARGEST_SURPRISE
 from eerl_controller.bayes.sample import Three
 
-#: Leanings beyond the drift that are a matter of chance once in millions of updates: trust does not come back.
-LEANING_LIMIT = 15.0
+#: A leaning of so many standard deviations of a difference is allowed for: about a tenth of a change of 5 % beside
+#: noise of 1 %. Beyond it sums reach the limit by chance in one run of hundreds. Trust does not come back; without
+#: it a turn takes an update longer, and no more.
+LEANING_DRIFT, LEANING_LIMIT = 0.4, 15.0
 #: Log seconds of generation and training beside what is expected of their work under the clocks in force.
 Residuals = Callable[[Three, Mapping[str, float]], Sequence[float]]
 
@@ -52,7 +54,7 @@ class Firsts:
             if way:
                 lean = way * (now[axis] - then[axis]) / (noise[axis] * math.sqrt(2.0))
                 lean = max(-LARGEST_SURPRISE, min(LARGEST_SURPRISE, lean))
-                self._sum = max(self._sum + lean - CUSUM_DRIFT, 0.0)
+                self._sum = max(self._sum + lean - LEANING_DRIFT, 0.0)
         self.trusted = self.trusted and self._sum < LEANING_LIMIT
 
     def to_list(self) -> list[Any]:

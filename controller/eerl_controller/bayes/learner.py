@@ -25,7 +25,7 @@ from eerl_controller.bayes.sample import (
     clocks_of,
     parts_of,
 )
-from eerl_controller.bayes.time_prior import Layout, response_row
+from eerl_controller.bayes.time_prior import Layout
 from eerl_controller.bayes.times import Times
 from eerl_controller.bayes.warm import Told, Verdict
 from eerl_controller.clocks import Pair, requested
@@ -36,6 +36,8 @@ from eerl_controller.work import Observation, Unusable, phase_totals, visitors
 
 #: A change of this size (a log) is what an alarm makes possible: the loss that a lock must not keep.
 JUMP_SD = 0.03
+#: An update to be learnt from together with the next: parts, work, clocks, and whether it is the first under them.
+Waiting = tuple[Parts, Mapping[str, float], Clocks, bool]
 #: An update that took longer than this many times the usual waited for something that no clock moves.
 LONGEST = 2.0
 
@@ -60,7 +62,7 @@ class Learner:
         self._told = Told()
         self._outliers = Outliers(Clocks.from_list)
         #: The first update under clocks deeper than any before, until the second has come.
-        self._waiting: list[tuple[Parts, Mapping[str, float], Clocks]] = []
+        self._waiting: list[Waiting] = []
 
     @property
     def known(self) -> bool:
@@ -136,7 +138,7 @@ class Learner:
             self.times.lose((a, b, c), self.clocks_of(wished))
         observation, pair = evidence.observation, evidence.pair
         parts = parts_of(observation) if observation is not None else None
-        learnt = False
+        learnt, fresh = False, evidence.timed and not evidence.settled
         if observation is not None and parts is not None and pair is not None and evidence.timed:
             work, clocks = self._effort.of(observation.counts), self.clocks_of(pair)
             self._firsts.add(
@@ -149,32 +151,32 @@ class Learner:
             learnt = evidence.settled or self._firsts.trusted
             if learnt:
                 # Power also follows temperature, which takes longer.
-                self._take(parts if evidence.settled else replace(parts, joules=None), work, clocks)
+                self._take(replace(parts, joules=None) if fresh else parts, work, clocks, fresh=fresh)
         if parts is not None and pair is not None:
-            self._expect(parts, self.clocks_of(pair))
+            self._expect(parts, self.clocks_of(pair), fresh=fresh)
         if evidence.unusable is not Unusable.OPERATOR_HOLD:
-            self._lose(record, parts, pair or requested(record), validation_s)
+            self._lose(record, parts, pair or requested(record), validation_s, fresh=fresh)
         return learnt
 
-    def _take(self, parts: Parts, work: Mapping[str, float], clocks: Clocks) -> None:
+    def _take(self, parts: Parts, work: Mapping[str, float], clocks: Clocks, *, fresh: bool) -> None:
         """Learn from an update; from the first under clocks deeper than any before together with the second.
 
         Of something never seen before anything is believed, a straggler too, and what follows then looks like the
         outlier. Of two the one nearer to what was expected is taken first.
         """
-        self._waiting.append((parts, work, clocks))
+        self._waiting.append((parts, work, clocks, fresh))
         deeper = any(depth > most + 1e-9 for depth, most in zip(clocks.depths, self.reach, strict=True))
         if not deeper or len(self._waiting) > 1:
             self._learn_waiting()
 
     def _learn_waiting(self) -> None:
         self._waiting.sort(key=lambda item: self.times.distance(item[0].seconds, item[1], item[2]))
-        for parts, work, clocks in self._waiting:
-            self._learn(parts, work, clocks)
+        for parts, work, clocks, fresh in self._waiting:
+            self._learn(parts, work, clocks, fresh=fresh)
         self._waiting = []
 
-    def _learn(self, parts: Parts, work: Mapping[str, float], clocks: Clocks) -> None:
-        surprises = self.times.read(parts.seconds, work, clocks)
+    def _learn(self, parts: Parts, work: Mapping[str, float], clocks: Clocks, *, fresh: bool = False) -> None:
+        surprises = self.times.read(parts.seconds, work, clocks, fresh=fresh)
         for slow in self._outliers.add(surprises, Outlier(parts.seconds, work, clocks)):
             self.times.insist(slow.seconds, slow.work, slow.setting)
         self.alarm.add(surprises)
@@ -190,11 +192,10 @@ class Learner:
             watts = [j / s if s > 0.0 else 0.0 for j, s in zip(parts.joules, parts.seconds, strict=True)]
             self.powers.read((watts[0], watts[1], watts[2]), work, clocks)
 
-    def _expect(self, parts: Parts, clocks: Clocks) -> None:
+    def _expect(self, parts: Parts, clocks: Clocks, *, fresh: bool = False) -> None:
         """What the governor would have taken for this update goes into what is expected of the next."""
-        mean = self.times.bank.pooled_mean()
-        slow = [float(response_row(part, clocks) @ mean) for part in (GENERATION, TRAINING, REST)]
-        self.outlook.add_seconds(governor_parts(parts.seconds, (slow[0], slow[1], slow[2])))
+        slow = self.times.slow(clocks, fresh=fresh)
+        self.outlook.add_seconds(governor_parts(parts.seconds, slow))
         if parts.joules is not None:
             power = self.powers.mean
             change = [
@@ -202,9 +203,11 @@ class Learner:
             ]
             self.outlook.add_joules(governor_parts(parts.joules, (change[0], change[1], change[2])))
 
-    def _lose(self, record: UpdateRecord, parts: Parts | None, pair: Pair, validation_s: float) -> None:
-        """What an update's clocks cost, whether it is evidence or not."""
-        if pair.is_governor:
+    def _lose(
+        self, record: UpdateRecord, parts: Parts | None, pair: Pair, validation_s: float, *, fresh: bool
+    ) -> None:
+        """What an update's clocks, and their change, cost, whether it is evidence or not."""
+        if pair.is_governor and not fresh:
             return
         typical = self.outlook.seconds
         if parts is not None:
@@ -214,7 +217,7 @@ class Learner:
             a, b, c = (own_s * value / sum(typical) for value in typical)
             found = (a, b, c)
         a, b, c = (min(value, LONGEST * most) for value, most in zip(found, typical, strict=True))
-        self.times.lose((a + validation_s, b, c), self.clocks_of(pair))
+        self.times.lose((a + validation_s, b, c), self.clocks_of(pair), fresh=fresh)
 
     def posterior(self) -> dict[str, Any] | None:
         """What is known of the clocks, ready for JSON; None before anything is."""
@@ -268,16 +271,17 @@ class Learner:
         self._outliers.load(values["slow"])
 
 
-def _plain(seen: tuple[Parts, Mapping[str, float], Clocks]) -> list[Any]:
-    parts, work, clocks = seen
+def _plain(seen: Waiting) -> list[Any]:
+    parts, work, clocks, fresh = seen
     return [
         list(parts.seconds),
         list(parts.joules) if parts.joules else None,
         dict(work),
         clocks.to_list(),
+        fresh,
     ]
 
 
-def _seen(plain: Sequence[Any]) -> tuple[Parts, Mapping[str, float], Clocks]:
-    seconds, joules, work, clocks = plain
-    return Parts((*seconds,), (*joules,) if joules else None), work, Clocks.from_list(clocks)
+def _seen(plain: Sequence[Any]) -> Waiting:
+    seconds, joules, work, clocks, fresh = plain
+    return Parts((*seconds,), (*joules,) if joules else None), work, Clocks.from_list(clocks), fresh

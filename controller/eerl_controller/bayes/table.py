@@ -82,7 +82,12 @@ class Table:
         a, b, c = (value * scale for value, scale in zip(seconds, scales, strict=True))
         self._comparison = compare(self.saving, self.lost_s, (a, b, c), times.common)
         self.noise_s2: Array = self._comparison.noise_s2
-        self.probe_saving, self.probe_lost_s = self._comparison.saving, self._comparison.lost_s
+        # A turn is there and back: two changes of clocks.
+        changing_s = 2.0 * times.change_s(seconds) / self.turn_updates
+        self.probe_saving, self.probe_lost_s = (
+            self._comparison.saving,
+            self._comparison.lost_s + changing_s,
+        )
         #: A sum of phases is known to be one.
         self.model_sd = self.spread_s2 = np.zeros_like(self.saving)
         self.depths = (generation.depths, training.depths)

@@ -28,6 +28,9 @@ WORK = {
 #: Refit and the like follow a clock little (they wait for the network), and switching costs them something.
 REST_SLOPE_MEAN, REST_SLOPE_SD = 0.1, 0.15
 SWITCH_MEAN, SWITCH_SD = 0.05, 0.2
+#: What the first update under other clocks takes more of either phase, whatever the clocks (caches, the network):
+#: setting them takes up to 0.3 s, of a minute's update.
+FRESH_SD = 0.005
 #: The level of the first updates' median, and of what is seen only now and then.
 LEVEL_SD = 0.1
 #: Noise of an update's parts before any data (paper, appendix B: 0.3 to 1 % over three updates, so about twice that
@@ -57,7 +60,8 @@ class Layout:
     common = 14 + 2 * PIECES
     own = (15 + 2 * PIECES, 16 + 2 * PIECES, 17 + 2 * PIECES)
     lost = 18 + 2 * PIECES
-    size = 19 + 2 * PIECES
+    fresh = (19 + 2 * PIECES, 20 + 2 * PIECES)
+    size = 21 + 2 * PIECES
 
 
 #: The states that say how everything answers its clock: what a run may learn from an earlier one.
@@ -105,6 +109,7 @@ def prior(seconds: Sequence[float]) -> tuple[Array, Array]:
     mean[Layout.rest] = (REST_SLOPE_MEAN, REST_SLOPE_MEAN, SWITCH_MEAN)
     variance[Layout.rest] = (REST_SLOPE_SD**2, REST_SLOPE_SD**2, SWITCH_SD**2)
     variance[[Layout.common, *Layout.own]] = 1.0
+    variance[list(Layout.fresh)] = FRESH_SD**2
     covariance[np.arange(Layout.size), np.arange(Layout.size)] += variance
     return mean, covariance
 

@@ -97,9 +97,13 @@ class Times:
                 row[Layout.work[part].start + i] = math.log1p(counts[name]) - self._centres[name]
         return row
 
-    def _rows(self, part: int, counts: Mapping[str, float], clocks: Clocks) -> tuple[Array, Array]:
+    def _rows(
+        self, part: int, counts: Mapping[str, float], clocks: Clocks, *, fresh: bool = False
+    ) -> tuple[Array, Array]:
         """Rows of a reading for every filter, and its own noise variance."""
         row = self._work_row(part, counts, clocks)
+        if fresh and part != REST:
+            row[Layout.fresh[part]] = 1.0
         rows = np.repeat(row[None, :], len(self._supposed.common), axis=0)
         scale = self.bank.scales[:, part]
         common = self._supposed.common if part != REST else np.zeros_like(self._supposed.common)
@@ -108,11 +112,18 @@ class Times:
         return rows, scale**2 * (1.0 - common) * WHITE
 
     def read(
-        self, seconds: tuple[float, float, float], counts: Mapping[str, float], clocks: Clocks
+        self,
+        seconds: tuple[float, float, float],
+        counts: Mapping[str, float],
+        clocks: Clocks,
+        *,
+        fresh: bool = False,
     ) -> tuple[float, float, float]:
-        """Learn from an update; returns the surprises by part in standard deviations."""
-        self._readings.note("read", list(seconds), dict(counts), clocks)
-        found = self._read(seconds, counts, clocks)
+        """Learn from an update, the first under its clocks if ``fresh``; returns the surprises by part in standard
+        deviations.
+        """
+        self._readings.note("read", list(seconds), dict(counts), clocks, fresh)
+        found = self._read(seconds, counts, clocks, fresh)
         if self._readings.one_more():
             self._reweigh()
         return found
@@ -158,12 +169,12 @@ class Times:
         self._readings.put_back(events)
 
     def _read(
-        self, seconds: Sequence[float], counts: Mapping[str, float], clocks: Clocks
+        self, seconds: Sequence[float], counts: Mapping[str, float], clocks: Clocks, fresh: bool
     ) -> tuple[float, float, float]:
         found = [0.0, 0.0, 0.0]
         for part in (GENERATION, TRAINING, REST):
             if seconds[part] > 1e-3 * sum(seconds):
-                rows, white = self._rows(part, counts, clocks)
+                rows, white = self._rows(part, counts, clocks, fresh=fresh)
                 found[part] = self.bank.read(part, rows, white, math.log(seconds[part]))
         return found[0], found[1], found[2]
 
@@ -196,16 +207,30 @@ class Times:
         expected = [float(self._work_row(part, counts, clocks) @ mean) for part in (GENERATION, TRAINING)]
         return [math.log(max(seconds[part], 1e-6)) - expected[part] for part in (GENERATION, TRAINING)]
 
-    def lose(self, seconds: tuple[float, float, float], clocks: Clocks) -> None:
-        """Account for what these seconds would have been less under the governor."""
-        self._readings.note("lose", list(seconds), clocks)
-        self._lose(seconds, clocks)
+    def change_s(self, seconds: Sequence[float]) -> float:
+        """What a change of clocks is believed to cost an update of these seconds by part, whatever the clocks."""
+        mean = self.bank.pooled_mean()
+        more = [
+            seconds[part] * math.expm1(float(mean[Layout.fresh[part]])) for part in (GENERATION, TRAINING)
+        ]
+        return max(sum(more), 0.0)
 
-    def _lose(self, seconds: Sequence[float], clocks: Clocks) -> None:
+    def slow(self, clocks: Clocks, *, fresh: bool = False) -> tuple[float, float, float]:
+        """Expected log slowdown of each part beside the governor's settled update."""
+        mean = self.bank.pooled_mean()
+        a, b, c = (float(_slow_row(part, clocks, fresh) @ mean) for part in (GENERATION, TRAINING, REST))
+        return a, b, c
+
+    def lose(self, seconds: tuple[float, float, float], clocks: Clocks, *, fresh: bool = False) -> None:
+        """Account for what these seconds would have been less under the governor, had clocks not changed either."""
+        self._readings.note("lose", list(seconds), clocks, fresh)
+        self._lose(seconds, clocks, fresh)
+
+    def _lose(self, seconds: Sequence[float], clocks: Clocks, fresh: bool) -> None:
         mean = self.bank.pooled_mean()
         row, constant = np.zeros(Layout.size), 0.0
         for part in (GENERATION, TRAINING, REST):
-            own = response_row(part, clocks)
+            own = _slow_row(part, clocks, fresh)
             slow = float(own @ mean)
             governor_s = seconds[part] * math.exp(-slow)
             row += governor_s * own
@@ -233,3 +258,12 @@ class Times:
             self.bank.load(values["bank"])
         self._readings.load(values["readings"])
         self._spent = (values["spent"][0], values["spent"][1])
+
+
+def _slow_row(part: int, clocks: Clocks, fresh: bool) -> Array:
+    """The row that maps the state to the log slowdown of a part, in the first update under these clocks if fresh."""
+    row = response_row(part, clocks)
+    if fresh and part != REST:
+        row = row.copy()
+        row[Layout.fresh[part]] = 1.0
+    return row

@@ -103,12 +103,17 @@ class Turns(Stateful):
         probe = GOVERNOR if self._alternation.reference_due else best.probe
         known = f"loss of {best.pair} known to {100 * best.loss_sd:.2f} points"
         note = f"{BLOCK_UPDATES} updates at {probe}: {known}"
-        self._alternation.interrupt(self.book.pair)
+        self._alternation.interrupt(self._interrupted)
         if self.state is State.SEARCH:
             self._enter(State.SEARCH, probe, Reason.BETWEEN_TRIALS, note)
         else:
             self._enter(State.REMEASURE, probe, Reason.REFERENCE_AGE, note)
         self._probing = True
+
+    @property
+    def _interrupted(self) -> Pair:
+        """What a probe that begins now interrupts: a probe under way has interrupted it before."""
+        return self._alternation.held if self._probing else self.book.pair
 
     def _explore(self, hope: Choice) -> None:
         note = f"may be better; {hope}"
@@ -137,7 +142,8 @@ class Turns(Stateful):
     def _next_block(self, choice: Choice) -> None:
         rests = self.state is State.LOCKED and choice.pair == self._alternation.held
         self._wanted = self._alternation.rest_updates(choice) if rests else BLOCK_UPDATES
-        self._alternation.held, self._usable = choice.pair, 0
+        # A probe of one phase may prove the better setting: its clocks stay, and it is a probe no more.
+        self._alternation.held, self._usable, self._probing = choice.pair, 0, False
 
     def _nothing_pays(self, reason: Reason) -> None:
         """The governor, and what it teaches; after a monitoring window of that, the governor for now."""
@@ -157,7 +163,7 @@ class Turns(Stateful):
         if pair.is_governor:
             self._usable = 0
             return
-        self._alternation.held = pair
+        self._alternation.held = self._interrupted
         note = "updates are not what they were: the governor tells whether it is the clocks"
         state = State.SEARCH if self.state is State.SEARCH else State.REMEASURE
         self._enter(state, GOVERNOR, Reason.DRIFT, note)

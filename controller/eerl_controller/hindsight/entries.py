@@ -25,6 +25,7 @@ class Entry:
     """One update. ``place`` is its place in the run, ``pair`` its clocks, as far as they are known.
 
     ``evidence``: settled, of one plan, with token counts; ``mixed``: of more than one, ``pair`` is what pools tell.
+    ``fresh``: evidence though it is the first under its clocks, being so long (``settling``).
     ``blame`` is how much of what its clocks usually do may be claimed: all (1), nothing (0), or, when the GPUs were
     slowed by heat and the governor would have been slower too, something between nothing and all (0.5).
     ``energy_j`` is None when not wholly measured. ``phases`` are without validation and checkpoint.
@@ -49,13 +50,14 @@ class Entry:
     before_valid: float | None
     #: Validation runs under generation's clock (contract 3.7): its seconds, and joules where known.
     validation: tuple[float, float | None]
+    fresh: bool = False
     #: Of several updates: what the mean of logs is more than the log of the mean, by count and part.
     bends: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def claimed(self) -> float:
-        """How much of its clocks' effect is claimed."""
-        return 0.0 if self.pair.is_governor else self.blame
+        """How much of its clocks' effect, and of their change, is claimed."""
+        return 0.0 if self.pair.is_governor and not self.fresh else self.blame
 
     def to_list(self) -> list[Any]:
         """Ready for JSON; :meth:`from_list` reads it back exactly."""
@@ -76,6 +78,7 @@ class Entry:
             list(self.pools_j) if self.pools_j else None,
             self.before_valid,
             list(self.validation),
+            self.fresh,
             dict(self.bends),
         ]
 
@@ -83,7 +86,7 @@ class Entry:
     def from_list(cls, values: list[Any]) -> Entry:
         """What :meth:`to_list` wrote."""
         place, pair, evidence, mixed, blame, elapsed_s, energy_j, updates, own_s, own_j, *rest = values
-        phases, counts, arrivals, pools, before, validation, bends = rest
+        phases, counts, arrivals, pools, before, validation, fresh, bends = rest
         return cls(
             place,
             Pair(*pair),
@@ -101,6 +104,7 @@ class Entry:
             (pools[0], pools[1]) if pools else None,
             before,
             (validation[0], validation[1]),
+            fresh,
             bends,
         )
 
@@ -128,17 +132,18 @@ class Reader:
         if record.elapsed_s is None:
             return None
         unusable = unusable_reason(record)
-        ran_alone = self._run_length > SETTLE_UPDATES or tells_at_once(record)
-        settled = (ran_alone or record.plan_id == 0) and not first
+        fresh = self._run_length <= SETTLE_UPDATES and record.plan_id != 0 and tells_at_once(record)
+        settled = (self._run_length > SETTLE_UPDATES or fresh or record.plan_id == 0) and not first
         if self._mode is ExecutionMode.ASYNC_INFLIGHT:
             settled = settled and self._carries_only_its_own(record)
         observation = observe_work(record) if record.elapsed_s and unusable in (None, *_TIMED) else None
         known = pair if pair is not None else requested(record)
+        evidence = unusable is None and pair is not None and settled and observation is not None
         partial = "partial_energy" in record.flags
         return Entry(
             place=self._place,
             pair=known,
-            evidence=unusable is None and pair is not None and settled and observation is not None,
+            evidence=evidence,
             mixed=pair is None,
             blame=0.0 if observation is None else _blame(record, known),
             elapsed_s=float(record.elapsed_s),
@@ -152,6 +157,7 @@ class Reader:
             pools_j=None if partial else _pools_j(record),
             before_valid=before,
             validation=phase_totals(record).get("validation", (0.0, None)),
+            fresh=evidence and fresh,
         )
 
     def _carries_only_its_own(self, record: UpdateRecord) -> bool:

@@ -19,6 +19,7 @@ def kind(entry: Entry) -> Kind:
     return (
         entry.pair,
         entry.evidence,
+        entry.fresh,
         entry.mixed,
         entry.claimed,
         entry.energy_j is None,
@@ -67,6 +68,7 @@ def merged(one: Entry, other: Entry) -> Entry:
         pools_j=pair(one.pools_j, other.pools_j),
         before_valid=known(one.before_valid, other.before_valid),
         validation=(mean(one.validation[0], other.validation[0]), _visit_j(one, other, mean)),
+        fresh=one.fresh,
     )
     before = [
         {name: math.log(value) + item.bends.get(name, 0.0) for name, value in _curved(item).items()}

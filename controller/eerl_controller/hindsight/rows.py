@@ -15,8 +15,8 @@ class Rows:
     """The updates of a run in order. ``log`` is NaN where an update is no evidence; it is still predicted.
 
     ``work`` holds the logs of token counts, centred, by update and feature, ``expected`` the elasticity expected of
-    each; ``group`` the setting, -1 being the governor; ``at`` the update's place in the run; ``updates`` of how many
-    updates a row is the mean.
+    each; ``group`` the setting, -1 being the settled governor; ``at`` the update's place in the run; ``updates`` of
+    how many updates a row is the mean; ``lowered`` whether a clock of its setting is (None: of every setting).
     """
 
     log: Array
@@ -25,3 +25,4 @@ class Rows:
     group: NDArray[np.int64]
     at: Array
     updates: Array
+    lowered: NDArray[np.bool_] | None = None

@@ -61,13 +61,18 @@ def mean_variance(correlation: float, updates: Array) -> Array:
     return np.asarray(((1.0 + correlation) / spare - ends) / updates)
 
 
+def walking(rows: Rows) -> NDArray[np.bool_]:
+    """Where what clocks do may change: under lowered ones."""
+    return rows.group >= 0 if rows.lowered is None else rows.lowered
+
+
 class _Supposed:
     """The rows under one supposition about noise and walks, all variances in units of the noise's."""
 
     def __init__(self, rows: Rows, seen: NDArray[np.bool_], weight: Array, supposed: Supposition) -> None:
         (correlation, white_share), level_walk, effect_walk = supposed
         n = len(rows.at)
-        lowered = (rows.group >= 0).astype(float)
+        lowered = walking(rows).astype(float)
         lasting_sd = np.sqrt((1.0 - white_share) * mean_variance(correlation, rows.updates))
         self.loads = np.stack([np.ones(n), lasting_sd, lowered], axis=1)
         white = white_share / (weight * rows.updates)
@@ -233,7 +238,8 @@ class Series:
         states = part.smooth(part.spread(rest))
         walk = states.reshape(-1, STATES)[:, 2]
         inside = self._rows.group >= 0
-        effect = np.where(inside, self._columns[:, self._effects] @ found[self._effects] + walk, 0.0)
+        walked = np.where(walking(self._rows), walk, 0.0)
+        effect = np.where(inside, self._columns[:, self._effects] @ found[self._effects] + walked, 0.0)
         fitted = self._columns @ (found + self._prior_mean) + part.gather(states)[:, 0]
         return Solution(
             part,
@@ -258,7 +264,7 @@ class Series:
         means, variances = [], []
         for solution in self.solutions:
             states = np.zeros((len(self._rows.at), STATES, len(gradient)))
-            states[:, 2, :] = gradient.T
+            states[:, 2, :] = (gradient * walking(self._rows)).T
             smoothed = solution.part.smooth(states.reshape(-1, len(gradient)))
             own = (states.reshape(-1, len(gradient)) * smoothed).sum(axis=0)
             through = np.zeros((self._columns.shape[1], len(gradient)))

@@ -20,6 +20,9 @@ WANDER_SD = 0.1
 LOCK_SD = (0.02, 0.02, 0.2)
 #: What a setting has of its own.
 OWN_SD = 0.003
+#: What the first updates under other clocks have in common, whatever the clocks (caches, the network), and what each
+#: carries of the clocks before: a twentieth of what changed, where these settle within a second (``settling``).
+FRESH_SD, CARRIED_SD = 0.02, 0.02
 #: Elasticity of time, all counts together: more tokens take more time, nearly in proportion. Watts hardly follow.
 TIME_ELASTICITY = 0.8
 
@@ -55,8 +58,8 @@ class Slot:
         return next((name for name in PARTS if self.name.startswith(name)), WHOLE)
 
     def key(self, entry: Entry) -> Key:
-        """The setting of this entry, as far as the slot answers to it."""
-        return tuple(entry.pair[axis] for axis in self.clocks)
+        """The setting of this entry, as far as the slot answers to it, and whether it has just begun."""
+        return *(entry.pair[axis] for axis in self.clocks), 1 if entry.fresh else None
 
 
 def rows_of(entries: Sequence[Entry], slot: Slot, values: Sequence[float | None]) -> tuple[Rows, list[Key]]:
@@ -79,7 +82,8 @@ def rows_of(entries: Sequence[Entry], slot: Slot, values: Sequence[float | None]
     work, expected = _work(entries, slot, usable)
     at = np.array([entry.place for entry in entries])
     updates = np.array([float(entry.updates) for entry in entries])
-    return Rows(log, work, expected, group, at, updates), list(known)
+    lowered = np.array([any(mhz is not None for mhz in slot.key(entry)[:-1]) for entry in entries])
+    return Rows(log, work, expected, group, at, updates, lowered), list(known)
 
 
 def _work(entries: Sequence[Entry], slot: Slot, usable: Sequence[bool]) -> tuple[Array, tuple[float, ...]]:
@@ -116,7 +120,7 @@ def depths(
     """For every setting: how deep both clocks are (logs below the top), and what is locked at all."""
     found = []
     for key in keys:
-        asked = dict(zip(slot.clocks, key, strict=True))
+        asked = dict(zip(slot.clocks, key[:-1], strict=True))
         x = [max(math.log(top_mhz / mhz), 0.0) if (mhz := asked.get(axis)) else 0.0 for axis in (0, 1)]
         found.append(((x[0], x[1]), tuple(asked.get(axis) is not None for axis in (0, 1, 2))))
     return found
@@ -131,4 +135,11 @@ def likeness(keys: Sequence[Key], slot: Slot, top_mhz: float) -> NDArray[np.floa
     # A response whose slope wanders: effects grow with depth, and those of near depths differ little.
     line = (x[:, None, :] * x[None, :, :]).sum(axis=2)
     both = (locked[:, None, :] * locked[None, :, :]) @ np.array(LOCK_SD) ** 2
-    return np.asarray(SLOPE_SD**2 * line + WANDER_SD**2 * smooth + both + OWN_SD**2 * np.eye(len(keys)))
+    # A setting's first updates share what it has of its own with its later ones.
+    settings = [key[:-1] for key in keys]
+    own = np.array([[one == other for other in settings] for one in settings], dtype=float)
+    governed = np.array([all(mhz is None for mhz in setting) for setting in settings])
+    own[governed, governed] = 0.0
+    fresh = np.array([float(key[-1] is not None) for key in keys])
+    change = FRESH_SD**2 * np.outer(fresh, fresh) + CARRIED_SD**2 * np.diag(fresh)
+    return np.asarray(SLOPE_SD**2 * line + WANDER_SD**2 * smooth + both + OWN_SD**2 * own + change)
