@@ -60,7 +60,7 @@ def test_first_updates_that_carry_the_old_clocks_are_trusted_no_more(seed: int) 
     """
     assert not told(Firsts(), 1.0, 12, seed).trusted
     assert told(Firsts(), 0.0, 300, seed).trusted
-    assert told(Firsts(), 0.05, 100, seed).trusted
+    assert told(Firsts(), 0.05, 60, seed).trusted
     assert not told(Firsts(), 0.2, 120, seed).trusted
 
 

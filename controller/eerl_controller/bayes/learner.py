@@ -141,13 +141,15 @@ class Learner:
         learnt, fresh = False, evidence.timed and not evidence.settled
         if observation is not None and parts is not None and pair is not None and evidence.timed:
             work, clocks = self._effort.of(observation.counts), self.clocks_of(pair)
-            self._firsts.add(
+            odd = self._firsts.add(
                 clocks.depths,
                 parts.seconds,
                 work,
                 lambda s, w: self.times.residuals(s, w, clocks),
                 self.times.noise,
             )
+            if odd is not None:
+                self.times.doubt_first(odd)
             learnt = evidence.settled or self._firsts.trusted
             if learnt:
                 # Power also follows temperature, which takes longer.

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eerl_controller.bayes.filter import FilterBank
+from eerl_controller.bayes.firsts import Odd
 from eerl_controller.bayes.readings import Readings
 from eerl_controller.bayes.sample import GENERATION, REST, TRAINING, Clocks
 from eerl_controller.bayes.time_prior import (
@@ -30,6 +31,9 @@ from eerl_controller.bayes.time_prior import (
     response_row,
 )
 from eerl_controller.bayes.warm import extract, insert
+
+#: What first updates may have taught wrong (a log).
+ODD_SD = 0.03
 
 Array = NDArray[np.float64]
 
@@ -150,6 +154,15 @@ class Times:
         states += [Layout.offset[axis] for axis in (0, 1) if locked[axis]]
         self.bank.doubt(states, sd**2)
 
+    def doubt_first(self, odd: Odd) -> None:
+        """First updates are not what they were taken for: nor are clocks, or the cost of a change, learnt from them."""
+        self._readings.note("doubt_first", odd.value)
+        self._doubt_first(odd.value)
+
+    def _doubt_first(self, odd: str) -> None:
+        states = Layout.offset if Odd(odd) is Odd.LEANING else Layout.fresh
+        self.bank.doubt(states, (ODD_SD) ** 2)
+
     def _reweigh(self) -> None:
         """Go through all readings again with the noise that they have shown: at first it was a guess."""
         events, scales = self._readings.take(), self.bank.weights @ self.bank.scales
@@ -162,6 +175,7 @@ class Times:
             "advance": self.bank.advance,
             "lose": self._lose,
             "doubt": self.doubt,
+            "doubt_first": self._doubt_first,
         }
         for name, *values in events:
             steps[name](*values)
