@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eerl_controller.bayes.comparing import compare
-from eerl_controller.bayes.firsts import Firsts
+from eerl_controller.bayes.firsts import Firsts, Odd
 from eerl_controller.bayes.plan import choice
 from eerl_controller.bayes.sample import GOVERNED, Clocks, Three
 from eerl_controller.bayes.strategy import BayesSync
@@ -62,6 +62,20 @@ def test_first_updates_that_carry_the_old_clocks_are_trusted_no_more(seed: int) 
     assert told(Firsts(), 0.0, 300, seed).trusted
     assert told(Firsts(), 0.05, 60, seed).trusted
     assert not told(Firsts(), 0.2, 120, seed).trusted
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_first_updates_that_are_slow_whatever_the_clocks_are_told_from_leaning_ones(seed: int) -> None:
+    """3 % slower after every change is a cost of changes, and no reason to mistrust what clocks show."""
+    rng = np.random.default_rng(seed)
+    firsts, odd = Firsts(), []
+    for update in range(60):
+        depth, slow = 0.3 * (update // 3 % 2), 1.03 if update % 3 == 0 else 1.0
+        a, b = (GOVERNOR_S[part] * slow * math.exp(rng.normal(0.0, 0.01)) for part in (0, 1))
+        odd.append(firsts.add((depth, depth), (a, b, 1.0), WORK, residuals, NOISE))
+
+    assert set(odd) == {None, Odd.SLOW}
+    assert firsts.trusted
 
 
 @given(st.integers(min_value=0, max_value=40), st.integers(min_value=0, max_value=9))

@@ -155,7 +155,7 @@ class Times:
         self.bank.doubt(states, sd**2)
 
     def doubt_first(self, odd: Odd) -> None:
-        """First updates are not what they were taken for: nor are clocks, or the cost of a change, learnt from them."""
+        """First updates are not what they were taken for: nor are clocks, or a change's cost, learnt from them."""
         self._readings.note("doubt_first", odd.value)
         self._doubt_first(odd.value)
 
