@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from controller.examples import controller_for
+from controller.examples import controller_for, simple
 from controller.workload import BALANCED, Job, play
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eerl_controller.bayes.comparing import compare
 from eerl_controller.bayes.firsts import Firsts, Odd
+from eerl_controller.bayes.governor_reach import GovernorReach
 from eerl_controller.bayes.plan import choice
 from eerl_controller.bayes.sample import GOVERNED, Clocks, Three
 from eerl_controller.bayes.strategy import BayesSync
@@ -25,6 +26,7 @@ from eerl_controller.bayes.times import Times
 from eerl_controller.clocks import GOVERNOR, Pair
 from eerl_controller.settling import is_long
 from eerl_controller.states import Reason, State
+from eerl_controller.work import observe_work
 
 NOISE = (0.01, 0.01)
 WORK = {"valid": 1000.0}
@@ -217,3 +219,16 @@ def test_clocks_that_change_all_the_time_do_not_hide_that_evidence_stopped(lacki
 
     assert "suspended" not in truth.states[:40]
     assert "suspended" in truth.states[40:75]
+
+
+def test_a_new_reach_of_the_governor_is_seen_in_a_turn_of_two() -> None:
+    """Both updates below what was reached tell it; the first alone, still partly lowered, does not."""
+    reach, partly = GovernorReach(), GovernorReach()
+    plain = observe_work(simple(1))
+    assert plain is not None
+    for first, second, found in ((1350.0, 1350.0, reach), (1700.0, 1980.0, partly)):
+        for mhz in (first, second):
+            found.add(replace(plain, generation_achieved_mhz=mhz, training_achieved_mhz=mhz))
+
+    assert reach.moved((1980.0, 1980.0), 1980.0, 2)
+    assert not partly.moved((1980.0, 1980.0), 1980.0, 2)

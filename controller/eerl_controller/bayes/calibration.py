@@ -93,7 +93,8 @@ class SyncCalibration(Turns):
         lowered = self.book.pair.is_lowered and not self._probing
         self._alternation.count(lowered=lowered, reference=governed and learnt)
         if evidence.observation is not None:
-            if evidence.is_reference:
+            if evidence.is_reference or (governed and learnt):
+                # A turn may be two updates: its first one must do, as it does for time.
                 self._governor_reach.add(evidence.observation)
             self._blind = 0 if parts_of(evidence.observation) is not None else self._blind + 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
+from statistics import median_high
 
 from eerl_controller.situation import REACHED
 from eerl_controller.work import Observation
@@ -36,7 +36,8 @@ class GovernorReach:
         if len(self._seen) < least:
             return False
         for axis, ceiling in enumerate(ceilings_mhz):
-            seen = min(median(item[axis] for item in self._seen), top_mhz)
+            # Of two the higher one: the first may still hold some of the lowered clocks before.
+            seen = min(median_high(item[axis] for item in self._seen), top_mhz)
             near = seen >= REACHED * top_mhz and ceiling == top_mhz
             if not near and not REACHED <= seen / ceiling <= 1.0 / REACHED:
                 return True

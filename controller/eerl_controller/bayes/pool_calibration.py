@@ -118,7 +118,8 @@ class PoolCalibration(Turns):
         self._blind = 0 if self._learner.look is not None else self._blind + 1
         if evidence.pair is not None and ((learnt and settled) or (governed and evidence.settled)):
             self._guard.add(evidence.pair, evidence.record)
-        if governed and learnt and settled:
+        if governed and learnt:
+            # A turn may be two updates: its first one must do, as it does for time.
             self._governor_reach.add(observation)
 
     def _clocks_change(self) -> None:
