@@ -1,7 +1,7 @@
 """``python -m eerl_twin.scoreboard``: policies on many worlds, as a table and as JSON.
 
 Worlds are the population's (default) or the calibrated presets. The seeds from ``FINAL_SEED`` on are for one last
-score, at the end of a development; do not look at them before. Those from 1,000,000 on were that for an earlier state.
+score, at the end of a development; do not look at them before. Those from 1,000,000 on were that once before.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def test_a_snapshot_goes_on_with_the_same_plans(at: int) -> None:
 
 
 def test_memory_does_not_grow() -> None:
-    """A snapshot after 1,600 updates is no larger than one after 800, but for digits: by then all kinds were there."""
+    """A snapshot after 1,600 updates is no larger than one after 800, when all kinds were there, but for digits."""
     controller, job = controller_for(BALANCED, policy="eerl"), Job(BALANCED, 7)
 
     play(controller, job, 800)
