@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from eerl_launch.evidence.runs import EvidenceError, RunData, same_folder
+from eerl_launch.evidence.runs import EvidenceError, RunData, same_folder, same_run
 from eerl_launch.report.values import table
 
 #: Common updates below which a comparison is an accident.
@@ -55,7 +55,7 @@ def check_comparable(runs: Sequence[RunData], least_updates: int = LEAST_UPDATES
     faults = [
         f"{one.folder} and {other.folder}: {reason}"
         for one, other in combinations(runs, 2)
-        if _same_run(one, other)
+        if same_folder(one.folder, other.folder) or same_run(one.run, other.run)
         for reason in ["the same run, given twice"]
     ]
     first = runs[0]
@@ -70,12 +70,6 @@ def check_comparable(runs: Sequence[RunData], least_updates: int = LEAST_UPDATES
     if faults:
         raise EvidenceError("these runs cannot be compared:\n" + "\n".join(f"  {fault}" for fault in faults))
     return configuration(first)
-
-
-def _same_run(one: RunData, other: RunData) -> bool:
-    """Also a copy of its folder: two of one run would agree to a degree that no two runs do."""
-    left, right = (data.run.start.get("run_id") for data in (one, other))
-    return same_folder(one.folder, other.folder) or (left is not None and left == right)
 
 
 def differences(one: RunData, other: RunData) -> list[str]:

@@ -135,6 +135,12 @@ def test_the_predictors_picture(folders: dict[str, Path], tmp_path: Path) -> Non
     texts = ["".join(item.itertext()) for item in root.iter("{http://www.w3.org/2000/svg}title")]
     assert sum(text.startswith("constant:") for text in texts) == 2
     assert sum(text.startswith("token work:") for text in texts) == 2
+    page = tmp_path / "figure.html"
+    assert CliRunner().invoke(eerl, ["compare", *names, "--picture", str(page)]).exit_code == 0
+    predictor = compare([folders["governor"], folders["other"]])["predictor"]
+    for quantity in ("throughput", "energy"):
+        for key in ("constant", "token_work"):
+            assert f"<td>{predictor[f'{quantity}_{key}_percent']:.2f}</td>" in page.read_text()
     elsewhere = CliRunner().invoke(eerl, ["compare", *names, "--picture", str(tmp_path / "no" / "x.svg")])
     assert elsewhere.exit_code == 2 and "cannot be written" in elsewhere.output
 
