@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from eerl_launch.evidence.runs import EvidenceError, RunData, same_folder, same_run
-from eerl_launch.report.values import table
+from eerl_launch.report.values import number, table
 
 #: Common updates below which a comparison is an accident.
 LEAST_UPDATES = 20
@@ -16,6 +16,9 @@ LEAST_UPDATES = 20
 BATCH_UPDATES = 20
 #: Tokens of an update drift apart by less than this while the batch is the same.
 BATCH_FACTOR = 1.5
+#: A simulated update that takes less of the machine's own time than this is longer or shorter by more than 1 % as the
+#: machine is loaded: on two busy cores updates of one seed differed by 3 ms, at any time scale.
+LEAST_REAL_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,7 @@ def notes(runs: Sequence[RunData]) -> list[str]:
         for data in runs
         if data.is_governor and data.policy != "governor"
     ]
+    found += [note for data in runs if (note := _hurried(data)) is not None]
     aspects: tuple[tuple[str, Callable[[RunData], object]], ...] = (
         ("eerl versions", lambda data: table(data.run.start.get("versions")).get("eerl")),
         ("frameworks", lambda data: data.run.trainer.get("framework")),
@@ -130,3 +134,15 @@ def notes(runs: Sequence[RunData]) -> list[str]:
         if len(values) > 1:
             found.append(f"the runs differ in their {name}: {', '.join(values)}")
     return found
+
+
+def _hurried(data: RunData) -> str | None:
+    """What a simulated run's time scale does to its times, where it does."""
+    scale, usual_s = number(data.run.start.get("time_scale")), float(data.frame["elapsed_s"].median())
+    if data.run.simulated is None or not scale or not usual_s / scale < LEAST_REAL_S:
+        return None
+    cure = max(1.0, usual_s // LEAST_REAL_S)
+    return (
+        f"{data.name}: simulated {scale:g} times as fast as real, an update took {usual_s / scale:.2f} s here, and "
+        f"times differ by more than 1 % with this machine's load; --time-scale {cure:.0f} keeps them closer"
+    )

@@ -41,15 +41,16 @@ class Column:
     css: str
     signed: bool = True
 
-    def words(self, value: float | None) -> str:
-        """A number of this column."""
-        return units.signed(value, 1) if self.signed else units.plain(value, 2)
+    def words(self, value: float | None, digits: int | None = None) -> str:
+        """A number of this column; ``digits`` other than those beside a bar."""
+        if self.signed:
+            return units.signed(value, 1 if digits is None else digits)
+        return units.plain(value, 2 if digits is None else digits)
 
     def whole_words(self, bar: Bar) -> str:
-        """A bar's number with its interval, where there is one."""
-        if bar.low is None or bar.high is None:
-            return self.words(bar.value)
-        return f"{self.words(bar.value)} ({self.words(bar.low)} to {self.words(bar.high)})"
+        """A bar's number with its interval, where there is one, closer than the picture can show it."""
+        value, low, high = (self.words(number, 2) for number in (bar.value, bar.low, bar.high))
+        return value if bar.low is None or bar.high is None else f"{value} ({low} to {high})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def test_files(sweep: Sweep) -> None:
     for row in part["rows"]:
         low, high = (row[f"throughput_change_{end}_percent"] for end in ("low", "high"))
         value = row["throughput_change_percent"]
-        assert f"<td>{signed(value, 1)} ({signed(low, 1)} to {signed(high, 1)})</td>" in page
+        assert f"<td>{signed(value, 2)} ({signed(low, 2)} to {signed(high, 2)})</td>" in page
     assert "<svg" in page and "SIMULATED GPUs" in page and "<script" not in page
     policy = load_policy(sweep.out / "policy-default.yaml")
     assert (policy.fixed.generation_mhz, policy.fixed.training_mhz) == BEST
@@ -128,6 +128,23 @@ def test_a_missing_pair(sweep: Sweep) -> None:
 
     assert [row.seeds for row in result.rows] == [2, 2, 1]
     assert result.missing == ["default, seed 2, repetition 1: 810/810 has not run"]
+
+
+def test_a_table_that_cannot_be_written(sweep: Sweep, tmp_path: Path) -> None:
+    """A link where a table belongs: one line with the file and the reason; what it leads to stays as it was."""
+    sweep.out.mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    (sweep.out / "sweep.csv").symlink_to(elsewhere)
+
+    done = CliRunner().invoke(eerl, ["sweep", str(sweep.file), "--out", str(sweep.out), "--collect"])
+
+    assert done.exit_code == 1
+    assert (
+        done.stderr
+        == f"eerl: {sweep.out / 'sweep.csv'}: it is a symbolic link; what was asked is not there\n"
+    )
+    assert elsewhere.read_text() == "mine"
 
 
 def test_nothing_has_run(sweep: Sweep) -> None:
