@@ -13,7 +13,7 @@ from eerl_controller.clocks import GOVERNOR, Pair
 HOLD_UPDATES = 5
 #: However sure a plan is, the governor has a turn after so many updates: reward, policy age and what the report says
 #: are compared with it. Three updates of 150 cost 2 % of what is saved.
-REFERENCE_UPDATES = 150
+REFERENCE_UPDATES = 100
 #: Alternations of lowered clocks and governor that make a search.
 SEARCH_CONTRASTS = 3
 

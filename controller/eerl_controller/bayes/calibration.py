@@ -91,8 +91,8 @@ class SyncCalibration(Turns):
         lowered = self.book.pair.is_lowered and not self._probing
         self._alternation.count(lowered=lowered, reference=governed and learnt)
         if evidence.observation is not None:
-            if evidence.is_reference:
-                self._governor_reach.add(evidence.observation)
+            if learnt and evidence.in_force and evidence.pair is not None:
+                self._governor_reach.add(evidence.pair, evidence.observation)
             self._blind = 0 if parts_of(evidence.observation) is not None else self._blind + 1
 
     def _clocks_change(self) -> None:
@@ -137,8 +137,6 @@ class SyncCalibration(Turns):
 
     def _governor_moved(self) -> bool:
         """Whether the governor no longer reaches the clocks that all settings are measured from."""
-        if not self.book.pair.is_governor:
-            return False
         top_mhz = float(self._grid.governor_mhz)
         return self._governor_reach.moved(self._learner.ceilings_mhz, top_mhz, BLOCK_UPDATES)
 
