@@ -12,7 +12,7 @@ from eerl_controller.clocks import GOVERNOR, Pair
 #: A lock that was just found good is not looked at again sooner, but for an alarm: half of Table 3's "every 10".
 HOLD_UPDATES = 5
 #: However sure a plan is, the governor has a turn after so many updates: reward, policy age and what the report says
-#: are compared with it. Three updates of 150 cost 2 % of what is saved.
+#: are compared with it. Two updates of 100 cost 2 % of what is saved.
 REFERENCE_UPDATES = 100
 #: Alternations of lowered clocks and governor that make a search.
 SEARCH_CONTRASTS = 3
