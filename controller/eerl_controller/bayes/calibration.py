@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from eerl_controller.bayes.alternation import PARTIAL_TURNS, Alternation
 from eerl_controller.bayes.first_updates import FIRST_UPDATES, FirstUpdates
 from eerl_controller.bayes.governor_reach import GovernorReach
 from eerl_controller.bayes.learner import Learner
@@ -43,6 +44,7 @@ class SyncCalibration(Turns):
         self._learner = Learner((top, top), one_pool=self._one_pool)
         self._menu: Menu | None = None
         self._first = FirstUpdates()
+        self._alternation = Alternation(PARTIAL_TURNS)
         self._governor_reach = GovernorReach()
         #: Updates in a row whose phases are not known.
         self._blind = 0
