@@ -14,9 +14,9 @@ HOLD_UPDATES = 5
 #: However sure a plan is, the governor has a turn after so many updates: reward, policy age and what the report says
 #: are compared with it. Two updates of 100 cost 2 % of what is saved.
 REFERENCE_UPDATES = 100
-#: Where phases take turns, so many turns in which one stays lowered are followed by one that is wholly the governor's:
-#: power that drifts for a while is only seen for what it is where the governor is met again and again. Where pools
-#: overlap that costs what is free, and is left to the updates above.
+#: Where phases take turns, so many turns in which one stays lowered are followed by one that is wholly the
+#: governor's: power that drifts for a while is only seen for what it is where the governor is met again and again.
+#: Where pools overlap that costs what is free, and is left to the updates above.
 PARTIAL_TURNS = 2
 #: Alternations of lowered clocks and governor that make a search.
 SEARCH_CONTRASTS = 3
