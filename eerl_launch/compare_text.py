@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from eerl_launch.errors import OptionError
-from eerl_launch.evidence.figures import prediction_errors
+from eerl_launch.evidence.figures import draw, prediction_errors
+from eerl_launch.evidence.picture_page import render_page
 from eerl_launch.report import units
+from eerl_launch.whole_file import write_asked
 
 CSV_COLUMNS = (
     "table",
@@ -153,14 +155,14 @@ def _predictor(found: Mapping[str, Any] | None) -> list[str]:
 
 
 def write_picture(document: Mapping[str, Any], path: Path) -> None:
-    """Figure 3 of the governor runs. Raises :class:`OptionError` when they are too short for it."""
+    """Figure 3 of the governor runs, as a page with its table where ``path`` ends in ``.html``, else as SVG.
+
+    Raises :class:`OptionError` when they are too short for it, or the file cannot be written.
+    """
     if document["predictor"] is None:
         raise OptionError(f"--picture {path}: a governor run needs 18 usable updates for it")
-    simulated = " (SIMULATED GPUs)" if document["simulated"] else ""
-    try:
-        path.write_text(
-            prediction_errors(document["configuration"]["words"] + simulated, document["predictor"]),
-            encoding="utf-8",
-        )
-    except OSError as error:
-        raise OptionError(f"--picture {path}: cannot be written ({error.strerror})") from error
+    picture = prediction_errors(
+        document["configuration"]["words"], document["predictor"], document["simulated"]
+    )
+    page = path.suffix.lower() in (".html", ".htm")
+    write_asked("--picture", path, render_page(picture) if page else draw(picture))

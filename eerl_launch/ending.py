@@ -6,6 +6,7 @@ import os
 import selectors
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,8 @@ from eerl_launch.energy import Allocation, PhaseStatistics
 from eerl_launch.nodes import Nodes
 from eerl_launch.orders import Orders
 from eerl_launch.policy import ReportOptions
-from eerl_launch.telling import say
+from eerl_launch.telling import Voice, say
+from eerl_launch.whole_file import why_not_into
 
 if TYPE_CHECKING:
     from eerl_launch.report.document import Report
@@ -88,6 +90,24 @@ def _reset(nodes: Nodes, orders: Orders, name: str) -> dict[str, Any]:
     failures = orders.reset_failures.get(name, [])
     left = bool(node.farewell.get("left_locked"))
     return {"ok": not left and not failures, "failures": failures, "unknown": False}
+
+
+def warn_of_report(wanted: ReportOptions, voice: Voice) -> None:
+    """Say at the beginning what would fail at the end; for a thread of its own, since a file system may hang."""
+    folder = wanted.openmetrics_folder
+    if folder is None or "openmetrics" not in wanted.to:
+        return
+    try:
+        reason = why_not_into(Path(folder))
+    except OSError as error:
+        reason = error.strerror
+    if reason is not None:
+        with suppress(ValueError):  # the ledger is closed when the answer comes after the end
+            voice.say_once(
+                "openmetrics",
+                f"report.openmetrics_folder {folder}: {reason}; the run's metrics go there at the end of the job, "
+                "when a file can be written there by then",
+            )
 
 
 def report(folder: Path, wanted: ReportOptions, silence: str | None) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eerl_launch.sockets import CONTROL_NAME, listen, peer_is_us
+from eerl_launch.whole_file import write_whole
 
 _MAX_REQUEST_BYTES = 4096
 
@@ -35,7 +36,7 @@ class OperatorDoor:
         self._made = self._path.lstat().st_ino
         selector.register(self._server, selectors.EVENT_READ, self._accept)
         place = {"socket": str(self._path), "node": node, "pid": os.getpid()}
-        self._note.write_text(json.dumps(place) + "\n")
+        write_whole(self._note, json.dumps(place) + "\n")
 
     def ensure(self) -> None:
         """Open the door again when a cleaner has taken it away; its folder is looked after by the marker socket."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from eerl_launch.errors import OptionError
+from eerl_launch.whole_file import write_asked
 
 _CLOCKS = ("all", "governor", "lowered")
 
@@ -54,17 +55,19 @@ def profile(
         from eerl_launch.profiles.text import render_text
 
         click.echo(render_text(found.document), nl=False)
-    try:
-        if csv_folder is not None:
-            from eerl_launch.profiles.spreadsheets import write_tables
+    if csv_folder is not None:
+        from eerl_launch.profiles.spreadsheets import write_tables
 
+        try:
             write_tables(found.document, csv_folder)
-        if page is not None:
-            from eerl_launch.profiles.page import render_page
+        except OSError as error:
+            raise OptionError(f"--csv {error.filename}: cannot be written ({error.strerror})") from error
+    if page is not None:
+        from eerl_launch.profiles.page import render_page
 
-            page.write_text(render_page(found), encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"{error.filename}: cannot be written ({error.strerror})") from error
+        write_asked("--html", page, render_page(found))
+    for row in found.document["copies"]:
+        click.echo(f"eerl: counted once: {row['reason']}", err=True)
     for row in found.document["unreadable"]:
         click.echo(f"eerl: not shown: {row['reason']}", err=True)
     if found.document["unreadable"]:

@@ -118,6 +118,9 @@ class Session:
             self.door = None
             self.voice.log("event", kind="warning", text=f"no operator socket: {error}")
         self.watch.start()
+        threading.Thread(
+            target=ending.warn_of_report, args=(self.policy.report, self.voice), daemon=True
+        ).start()
         while self._doing:
             for key, _ in self.selector.select(self._patience_s()):
                 key.data()

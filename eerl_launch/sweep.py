@@ -11,6 +11,7 @@ from eerl_launch.sweep_plan import GOVERNOR, Task, cell_folder, left, ordered, p
 from eerl_launch.sweep_run import cell_arguments, run_tasks
 from eerl_launch.sweep_study import Study, read_study, setting_name, study_text
 from eerl_launch.sweep_submit import SCRIPT, STUDY, refuse_while_queued, script_text, submit
+from eerl_launch.whole_file import write_whole
 
 Say = Callable[[str], None]
 
@@ -111,7 +112,7 @@ class Sweep:
                     f"{self.out} holds runs of a study with another {' and '.join(changed)} ({kept}); choose "
                     f"another --out, or delete it"
                 )
-        kept.write_text(study_text(self.study), encoding="utf-8")
+        write_whole(kept, study_text(self.study))
 
 
 def _changed(kept: Study, new: Study) -> list[str]:

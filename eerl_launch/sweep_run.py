@@ -19,6 +19,7 @@ from eerl_launch.sweep_plan import CELL_NOTE, Task, cell_folder, policy_text, to
 from eerl_launch.sweep_study import Study, setting_name
 from eerl_launch.sweep_values import Setting
 from eerl_launch.telling import say
+from eerl_launch.whole_file import write_whole
 
 #: The launcher of this very eerl, whatever PATH the job has.
 LAUNCHER = (*OWN_PYTHON, "-c", "from eerl_launch.cli import main; main()")
@@ -77,7 +78,7 @@ class Allocation:
         folder = cell_folder(self._out, self._task, allocation, setting)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CELL_NOTE).unlink(missing_ok=True)
-        (folder / "policy.yaml").write_text(policy_text(self._study, setting))
+        write_whole(folder / "policy.yaml", policy_text(self._study, setting))
         before = set(folder.glob("eerl-*"))
         argv = [*LAUNCHER, *cell_arguments(self._study, self._task, setting, folder)]
         begin = time.time()
@@ -99,20 +100,13 @@ class Allocation:
             "command": shlex.join(self._study.argv(self._task.workload, self._task.seed, 1)),
         }
         if self._signalled is None:  # a run that was cut short is no run that failed: it is run again
-            _write(folder / CELL_NOTE, json.dumps(note, indent=1))
+            write_whole(folder / CELL_NOTE, json.dumps(note, indent=1) + "\n")
         if code != 0:
             say(f"sweep: {setting_name(setting)} ended with exit code {code}; see {folder}")
         return code
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "EERL_SWEEP_SEED": str(self._task.seed)}
-
-
-def _write(path: Path, text: str) -> None:
-    """The whole file or none of it: a note cut short would say that a run is done."""
-    new = path.with_suffix(".new")
-    new.write_text(text + "\n")
-    new.replace(path)
 
 
 def run_tasks(study: Study, out: Path, chosen: Sequence[Task]) -> int:

@@ -13,6 +13,7 @@ from eerl_launch.errors import EerlError
 from eerl_launch.own_modules import OWN_PYTHON
 from eerl_launch.sweep_plan import Task
 from eerl_launch.sweep_study import Study
+from eerl_launch.whole_file import write_whole
 
 SCRIPT = "array.sbatch"
 STUDY = "study.yaml"
@@ -67,12 +68,12 @@ def submit(study: Study, out: Path, unfinished: Sequence[Task]) -> str:
             "sbatch is not on the PATH: submit from a login node, or use --local to run it here"
         )
     (out / "logs").mkdir(parents=True, exist_ok=True)
-    (out / SCRIPT).write_text(script_text(study, out, unfinished))
+    write_whole(out / SCRIPT, script_text(study, out, unfinished))
     done = subprocess.run(["sbatch", "--parsable", str(out / SCRIPT)], capture_output=True, text=True)
     if done.returncode != 0:
         raise SubmitError(f"sbatch refused {out / SCRIPT}: {done.stderr.strip()}")
     job = done.stdout.strip().split(";")[0]
-    (out / JOB).write_text(f"{job}\n")
+    write_whole(out / JOB, f"{job}\n")
     return job
 
 

@@ -1,4 +1,7 @@
-"""The results of a study as files: text, JSON, CSV, a picture like figure 2, and a policy with the best setting."""
+"""The results of a study as files: text, JSON, CSV, a picture like figure 2, and a policy with the best setting.
+
+The picture is there twice: alone as SVG, and on a page with the table of its numbers.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,12 @@ import yaml
 
 from eerl_launch.compare_text import aligned, change
 from eerl_launch.evidence.estimator import CONFIDENCE_PERCENT, Comparison
-from eerl_launch.evidence.figures import CHANGES, Bar, Row, bars
+from eerl_launch.evidence.figures import CHANGES, Bar, Picture, Row, draw
+from eerl_launch.evidence.picture_page import render_page
 from eerl_launch.report import units
 from eerl_launch.sweep_collect import WorkloadResult
 from eerl_launch.sweep_study import Study, setting_name
+from eerl_launch.whole_file import write_whole
 
 SCHEMA = "eerl.sweep"
 SCHEMA_VERSION = 1
@@ -140,7 +145,7 @@ def _best_words(study: Study, result: WorkloadResult) -> str:
     return f"* lowest energy per valid token within {limit} loss of throughput{doubt}"
 
 
-def picture(study: Study, results: Sequence[WorkloadResult]) -> str:
+def picture(study: Study, results: Sequence[WorkloadResult]) -> Picture:
     """Throughput, power and energy by setting (figure 2)."""
     groups = [
         (
@@ -161,11 +166,12 @@ def picture(study: Study, results: Sequence[WorkloadResult]) -> str:
         if result.rows
     ]
     simulated = next((result.simulated for result in results if result.simulated), None)
-    return bars(
-        f"{study.name}: change from the governor" + (" (SIMULATED GPUs)" if simulated else ""),
+    return Picture(
+        f"{study.name}: change from the governor",
         CHANGES,
         groups,
-        "Geometric means over matched seeds; lines are 95 % intervals.",
+        f"Geometric means over matched seeds; lines are {CONFIDENCE_PERCENT} % intervals.",
+        simulated,
     )
 
 
@@ -201,7 +207,8 @@ def write_tables(study: Study, results: Sequence[WorkloadResult], out: Path) -> 
         "sweep.csv": render_csv(found),
     }
     if any(result.rows for result in results):
-        files["sweep.svg"] = picture(study, results)
+        figure = picture(study, results)
+        files |= {"sweep.svg": draw(figure), "sweep.html": render_page(figure)}
     for result in results:
         name = f"policy-{result.workload}.yaml"
         if result.best is not None:
@@ -209,5 +216,5 @@ def write_tables(study: Study, results: Sequence[WorkloadResult], out: Path) -> 
         else:
             (out / name).unlink(missing_ok=True)
     for name, text in files.items():
-        (out / name).write_text(text, encoding="utf-8")
+        write_whole(out / name, text)
     return [out / name for name in files]

@@ -33,8 +33,8 @@ class _Group(click.Group):
             click.echo(f"eerl: {error}", err=True)
             sys.exit(error.exit_code)
         except OSError as error:
-            if error.errno != errno.ENOSPC:  # a pipe that nobody reads any more is click's affair
-                raise
+            if error.filename is None and error.errno != errno.ENOSPC:
+                raise  # a pipe that nobody reads any more is click's affair
             click.echo(
                 f"eerl: {error.filename or 'standard output'}: {error.strerror}; what was asked is not there",
                 err=True,
@@ -113,7 +113,11 @@ eerl.add_command(profile)
 @click.option(
     "--format", "form", type=click.Choice(("text", "json", "csv")), default="text", show_default=True
 )
-@click.option("--picture", type=click.Path(path_type=Path), help="Write the predictor's errors as SVG there.")
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path),
+    help="Write the predictor's errors there, as SVG, or with their table where it ends in .html.",
+)
 def compare(folders: tuple[Path, ...], form: str, picture: Path | None) -> None:
     """Compare controller runs with governor runs of the same job.
 

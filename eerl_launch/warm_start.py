@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from eerl_launch.arrangement import Arrangement
 from eerl_launch.markers import Marker
 from eerl_launch.nodes import Node
+from eerl_launch.whole_file import write_whole
 
 if TYPE_CHECKING:
     from eerl_controller import Controller
@@ -80,9 +81,7 @@ class WarmStart:
         posterior = controller.posterior(key) if controller is not None else None
         if posterior is None:
             return
-        path = self._folder / NAME
-        path.with_suffix(".tmp").write_text(json.dumps(posterior, allow_nan=False), encoding="utf-8")
-        path.with_suffix(".tmp").replace(path)
+        write_whole(self._folder / NAME, json.dumps(posterior, allow_nan=False))
 
 
 def _newest(folder: Path) -> list[Path]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from eerl_launch.evidence.runs import EvidenceError, RunData, same_folder
-from eerl_launch.report.values import table
+from eerl_launch.evidence.runs import EvidenceError, RunData, same_folder, same_run
+from eerl_launch.report.values import number, table
 
 #: Common updates below which a comparison is an accident.
 LEAST_UPDATES = 20
@@ -16,6 +16,9 @@ LEAST_UPDATES = 20
 BATCH_UPDATES = 20
 #: Tokens of an update drift apart by less than this while the batch is the same.
 BATCH_FACTOR = 1.5
+#: A simulated update that takes less of the machine's own time than this is longer or shorter by more than 1 % as the
+#: machine is loaded: on two busy cores updates of one seed differed by 3 ms, at any time scale.
+LEAST_REAL_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def check_comparable(runs: Sequence[RunData], least_updates: int = LEAST_UPDATES
     faults = [
         f"{one.folder} and {other.folder}: {reason}"
         for one, other in combinations(runs, 2)
-        if _same_run(one, other)
+        if same_folder(one.folder, other.folder) or same_run(one.run, other.run)
         for reason in ["the same run, given twice"]
     ]
     first = runs[0]
@@ -70,12 +73,6 @@ def check_comparable(runs: Sequence[RunData], least_updates: int = LEAST_UPDATES
     if faults:
         raise EvidenceError("these runs cannot be compared:\n" + "\n".join(f"  {fault}" for fault in faults))
     return configuration(first)
-
-
-def _same_run(one: RunData, other: RunData) -> bool:
-    """Also a copy of its folder: two of one run would agree to a degree that no two runs do."""
-    left, right = (data.run.start.get("run_id") for data in (one, other))
-    return same_folder(one.folder, other.folder) or (left is not None and left == right)
 
 
 def differences(one: RunData, other: RunData) -> list[str]:
@@ -125,6 +122,7 @@ def notes(runs: Sequence[RunData]) -> list[str]:
         for data in runs
         if data.is_governor and data.policy != "governor"
     ]
+    found += [note for data in runs if (note := _hurried(data)) is not None]
     aspects: tuple[tuple[str, Callable[[RunData], object]], ...] = (
         ("eerl versions", lambda data: table(data.run.start.get("versions")).get("eerl")),
         ("frameworks", lambda data: data.run.trainer.get("framework")),
@@ -136,3 +134,15 @@ def notes(runs: Sequence[RunData]) -> list[str]:
         if len(values) > 1:
             found.append(f"the runs differ in their {name}: {', '.join(values)}")
     return found
+
+
+def _hurried(data: RunData) -> str | None:
+    """What a simulated run's time scale does to its times, where it does."""
+    scale, usual_s = number(data.run.start.get("time_scale")), float(data.frame["elapsed_s"].median())
+    if data.run.simulated is None or not scale or not usual_s / scale < LEAST_REAL_S:
+        return None
+    cure = max(1.0, usual_s // LEAST_REAL_S)
+    return (
+        f"{data.name}: simulated {scale:g} times as fast as real, an update took {usual_s / scale:.2f} s here, and "
+        f"times differ by more than 1 % with this machine's load; --time-scale {cure:.0f} keeps them closer"
+    )

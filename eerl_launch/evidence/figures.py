@@ -41,9 +41,16 @@ class Column:
     css: str
     signed: bool = True
 
-    def words(self, value: float | None) -> str:
-        """A number of this column."""
-        return units.signed(value, 1) if self.signed else units.plain(value, 2)
+    def words(self, value: float | None, digits: int | None = None) -> str:
+        """A number of this column; ``digits`` other than those beside a bar."""
+        if self.signed:
+            return units.signed(value, 1 if digits is None else digits)
+        return units.plain(value, 2 if digits is None else digits)
+
+    def whole_words(self, bar: Bar) -> str:
+        """A bar's number with its interval, where there is one, closer than the picture can show it."""
+        value, low, high = (self.words(number, 2) for number in (bar.value, bar.low, bar.high))
+        return value if bar.low is None or bar.high is None else f"{value} ({low} to {high})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +61,22 @@ class Row:
     bars: tuple[Bar | None, ...]
 
 
-def bars(
-    title: str, columns: Sequence[Column], groups: Sequence[tuple[str, Sequence[Row]]], note: str = ""
-) -> str:
-    """The picture as an SVG document; ``groups`` are headings with their rows."""
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What is drawn, and what the table behind it holds; ``groups`` are headings with their rows."""
+
+    title: str
+    columns: Sequence[Column]
+    groups: Sequence[tuple[str, Sequence[Row]]]
+    note: str
+    #: What stood in for the GPUs, None for real ones.
+    simulated: str | None = None
+
+
+def draw(picture: Picture) -> str:
+    """The picture as an SVG document."""
+    columns, groups, note = picture.columns, picture.groups, picture.note
+    title = picture.title + (" (SIMULATED GPUs)" if picture.simulated else "")
     names = [row.name for _, rows in groups for row in rows]
     left = 16.0 + LETTER_PX * 1.15 * max((len(name) for name in names), default=4)
     width = left + len(columns) * (_COLUMN_PX + _GAP_PX)
@@ -150,12 +169,9 @@ def _bar(scale: _Scale, column: Column, bar: Bar, top: float, name: str) -> str:
     whisker = ""
     if len(limits) > 1:
         whisker = f'<path class="whisker" d="M{limits[1]:.1f} {middle:.1f}H{limits[2]:.1f}"/>'
-        words_long = f"{words} ({column.words(bar.low)} to {column.words(bar.high)}) %"
-    else:
-        words_long = f"{words} %"
     return (
         f'<rect class="{column.css}" x="{min(zero, end):.1f}" y="{top:.1f}" width="{abs(end - zero):.1f}" '
-        f'height="{_BAR_PX}"><title>{escape(name)}: {escape(words_long)}</title></rect>{whisker}'
+        f'height="{_BAR_PX}"><title>{escape(name)}: {escape(column.whole_words(bar))} %</title></rect>{whisker}'
         f'<text class="small" x="{edge:.1f}" y="{middle + 4:.1f}" '
         f'text-anchor="{"end" if negative else "start"}">{words}</text>'
     )
@@ -176,7 +192,7 @@ ERRORS = (
 )
 
 
-def prediction_errors(configuration: str, found: Mapping[str, float]) -> str:
+def prediction_errors(configuration: str, found: Mapping[str, float], simulated: str | None) -> Picture:
     """Figure 3 for one configuration, from the fields of the predictor's errors."""
     rows = [
         Row(
@@ -185,9 +201,10 @@ def prediction_errors(configuration: str, found: Mapping[str, float]) -> str:
         )
         for words, key in (("constant", "constant"), ("token work", "token_work"))
     ]
-    return bars(
+    return Picture(
         "Median absolute error in foretelling the governor",
         ERRORS,
         [(configuration, rows)],
         f"{found['blocks']:.0f} blocks of three later updates, {found['runs']:.0f} governor runs; lower is better.",
+        simulated,
     )

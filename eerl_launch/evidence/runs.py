@@ -213,4 +213,19 @@ def same_folder(one: Path, other: Path) -> bool:
         return False
 
 
-__all__ = ["EvidenceError", "RunData", "load_run", "one_line", "read_record", "run_name", "same_folder"]
+def same_run(one: Run, other: Run) -> bool:
+    """Whether two ledgers are of one run: copies of it agree to a degree that no two runs do."""
+    left, right = (run.start.get("run_id") for run in (one, other))
+    return left is not None and left == right
+
+
+__all__ = [
+    "EvidenceError",
+    "RunData",
+    "load_run",
+    "one_line",
+    "read_record",
+    "run_name",
+    "same_folder",
+    "same_run",
+]

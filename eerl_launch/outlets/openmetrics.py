@@ -5,7 +5,6 @@ Gauges only, so that the file is right for parsers of either format (Prometheus 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from eerl_launch.outlets.parcel import Parcel
 from eerl_launch.report.document import Document
+from eerl_launch.whole_file import write_whole
 
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float | None]
@@ -22,16 +22,13 @@ _ABOUT = ("job_id", "job_name", "user", "account", "cluster", "partition", "poli
 def deliver(parcel: Parcel) -> str:
     """Write the file, renamed into place: ``metrics.prom`` in the run folder, or one of its own where asked for."""
     document, asked = parcel["document"], parcel["metrics_folder"]
-    run_id = re.sub(r"[^A-Za-z0-9._-]", "-", str(document["run"]["run_id"] or "unknown"))
+    run_id = re.sub(r"[^A-Za-z0-9._-]", "-", str(document["run"]["run_id"] or "unknown")).removeprefix(
+        "eerl-"
+    )
     path = Path(asked) / f"eerl-{run_id}.prom" if asked else Path(parcel["folder"]) / "metrics.prom"
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # the collector takes *.prom only
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with open(os.open(temporary, flags, 0o644), "w", encoding="utf-8", errors="replace") as handle:  # noqa: PTH123
-            handle.write(render(document))
-        temporary.replace(path)
+        write_whole(path, render(document))  # the collector takes *.prom only, so never a half one
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise OSError(f"{path} cannot be written: {error.strerror}") from error
     return str(path)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eerl_launch.errors import LedgerError, OptionError
-from eerl_launch.evidence.runs import one_line, run_name, same_folder
+from eerl_launch.evidence.runs import one_line, run_name, same_folder, same_run
 from eerl_launch.profiles.axes import Told, describe, parse_labels
 from eerl_launch.profiles.comparison import compare_profiles
 from eerl_launch.profiles.gather import Gathered, gather
@@ -40,21 +40,24 @@ def profile(
     """The profiles of the runs in ``folders``, of their updates under these ``clocks`` after the first ``skip``.
 
     A ledger that cannot be used is named under ``unreadable`` with the reason; with no usable one that reason is
-    raised as :class:`LedgerError`. A label that cannot be one raises :class:`OptionError`.
+    raised as :class:`LedgerError`. Of copies of one run the longest counts, the first where they are alike, and the
+    others are named under ``copies``. A label that cannot be one raises :class:`OptionError`.
     """
     for place, folder in enumerate(folders):
         if any(same_folder(folder, other) for other in folders[:place]):
             raise OptionError(f"{folder}: given twice")
-    runs, places, unreadable, first = [], [], [], None
+    found, unreadable, first = {}, [], None
     for place, folder in enumerate(folders):
         try:
-            runs.append(gather(folder, clocks, skip))
-            places.append(place)
+            found[place] = gather(folder, clocks, skip)
         except LedgerError as error:
             unreadable.append({"folder": str(folder), "reason": str(error)})
             first = first or error
-    if first is not None and not runs:
+    if first is not None and not found:
         raise LedgerError("\n".join(row["reason"] for row in unreadable)) from first
+    copies = _copies(found)
+    places = [place for place in found if place not in copies]
+    runs = [found[place] for place in places]
     names = [run_name(folder) for folder in folders]
     names = [
         name if names.count(name) == 1 else one_line(str(folder))
@@ -72,11 +75,26 @@ def profile(
         "clocks": clocks,
         "runs": [_profile(run, axes) for run, axes in zip(runs, described, strict=True)],
         "unreadable": unreadable,
+        "copies": [
+            {"folder": str(folders[place]), "reason": f"{folders[place]}: the same run as {folders[kept]}"}
+            for place, kept in copies.items()
+        ],
         "comparison": None,
     }
     if len(runs) > 1:
         document["comparison"] = compare_profiles(document["runs"], runs, described)
     return Profiles(document, runs)
+
+
+def _copies(found: Mapping[int, Gathered]) -> dict[int, int]:
+    """The runs that are copies, each with the one that counts in its stead, by their places."""
+    copies: dict[int, int] = {}
+    for place, data in found.items():
+        same = [other for other in found if other == place or same_run(found[other].run, data.run)]
+        kept = max(same, key=lambda other: found[other].run.lines)
+        if kept != place:
+            copies[place] = kept
+    return copies
 
 
 def _profile(run: Gathered, axes: Mapping[str, Told]) -> dict[str, Any]:

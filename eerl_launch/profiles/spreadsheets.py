@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from eerl_launch.report.spreadsheets import csv_text
+from eerl_launch.whole_file import write_whole
 
 _SPREADS = (
     "responses_per_update",
@@ -38,7 +39,7 @@ def write_tables(document: Mapping[str, Any], folder: Path) -> list[Path]:
         path = folder / name
         columns = list(dict.fromkeys(key for row in rows for key in row))
         cells = [[row.get(column) for column in columns] for row in rows]
-        path.write_text(csv_text(columns, cells), encoding="utf-8")
+        write_whole(path, csv_text(columns, cells))
         written.append(path)
     return written
 

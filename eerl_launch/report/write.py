@@ -1,4 +1,4 @@
-"""Writes the report files of a run folder: each to a temporary file first, then renamed into place."""
+"""Writes the report files of a run folder, each whole or not at all."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from eerl_launch.report.spreadsheets import (
 )
 from eerl_launch.report.tables import read_run
 from eerl_launch.report.text import SIGNATURE, render_summary, render_text
+from eerl_launch.whole_file import write_whole
 
 FORMATS = ("html", "json", "csv", "txt")
 #: Formats that need a browser: only when asked for by name, never at the end of a job.
@@ -161,15 +162,7 @@ def _write(target: Path, file: _File, content: str | bytes, notes: list[str]) ->
     path = _free_or_ours(target, file)
     if path.name != file.name:
         notes.append(f"{target / file.name} is not eerl's and was left alone; the report is in {path.name}")
-    temporary = target / f".{path.name}.{os.getpid()}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        with open(os.open(temporary, flags, 0o644), "wb") as handle:  # noqa: PTH123
-            handle.write(content.encode("utf-8", "replace") if isinstance(content, str) else content)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_whole(path, content)
     return path
 
 

@@ -228,7 +228,7 @@ def test_a_new_reach_of_the_governor_is_seen_in_a_turn_of_two() -> None:
     assert plain is not None
     for first, second, found in ((1350.0, 1350.0, reach), (1700.0, 1980.0, partly)):
         for mhz in (first, second):
-            found.add(replace(plain, generation_achieved_mhz=mhz, training_achieved_mhz=mhz))
+            found.add(GOVERNOR, replace(plain, generation_achieved_mhz=mhz, training_achieved_mhz=mhz))
 
     assert reach.moved((1980.0, 1980.0), 1980.0, 2)
     assert not partly.moved((1980.0, 1980.0), 1980.0, 2)

@@ -22,6 +22,8 @@ from eerl_controller import Controller, Settings
 from eerl_launch.compare import compare
 from eerl_launch.compare_text import render_csv, render_text
 from eerl_launch.errors import EerlError, LedgerError
+from eerl_launch.evidence.comparable import LEAST_REAL_S
+from eerl_launch.evidence.runs import load_run
 from eerl_launch.tools import eerl
 from eerl_twin import FixedPlan, Run, preset, simulate
 
@@ -135,6 +137,12 @@ def test_the_predictors_picture(folders: dict[str, Path], tmp_path: Path) -> Non
     texts = ["".join(item.itertext()) for item in root.iter("{http://www.w3.org/2000/svg}title")]
     assert sum(text.startswith("constant:") for text in texts) == 2
     assert sum(text.startswith("token work:") for text in texts) == 2
+    page = tmp_path / "figure.html"
+    assert CliRunner().invoke(eerl, ["compare", *names, "--picture", str(page)]).exit_code == 0
+    predictor = compare([folders["governor"], folders["other"]])["predictor"]
+    for quantity in ("throughput", "energy"):
+        for key in ("constant", "token_work"):
+            assert f"<td>{predictor[f'{quantity}_{key}_percent']:.2f}</td>" in page.read_text()
     elsewhere = CliRunner().invoke(eerl, ["compare", *names, "--picture", str(tmp_path / "no" / "x.svg")])
     assert elsewhere.exit_code == 2 and "cannot be written" in elsewhere.output
 
@@ -243,6 +251,24 @@ def test_a_folder_whose_name_breaks_lines(
     document = compare([odd / "ledger.jsonl", folders["governor"]])
 
     assert document["runs"][0]["run"] == "my run"
+
+
+def test_a_simulation_faster_than_its_machine_is_exact(folders: dict[str, Path]) -> None:
+    """A run whose updates took a fraction of a second is named, with the time scale that keeps 1 %; no other is."""
+
+    def fast(event: Event) -> Event:
+        return event | {"time_scale": 1000.0} if event["ev"] == "start" else event
+
+    usual_s = float(load_run(folders["governor"]).frame["elapsed_s"].median())
+    assert compare([folders["controller"], folders["governor"]])["notes"] == []
+    edit(folders["governor"], fast)
+
+    notes = compare([folders["controller"], folders["governor"]])["notes"]
+
+    (note,) = [note for note in notes if "--time-scale" in note]
+    assert note.startswith("governor: simulated 1000 times as fast as real")
+    cure = int(note.partition("--time-scale ")[2].split()[0])
+    assert usual_s / (cure + 1) < LEAST_REAL_S <= usual_s / cure
 
 
 def test_no_governor_run(folders: dict[str, Path]) -> None:

@@ -17,6 +17,7 @@ from evidence.sweep_cells import put, put_all
 from evidence.twin_ledgers import edit, quiet
 
 from eerl_launch.policy import load_policy
+from eerl_launch.report.units import signed
 from eerl_launch.sweep import Sweep
 from eerl_launch.sweep_collect import WorkloadResult, collect
 from eerl_launch.sweep_plan import GOVERNOR, cell_folder
@@ -81,6 +82,12 @@ def test_files(sweep: Sweep) -> None:
     assert float(table[0]["energy_saving_percent"]) == part["rows"][0]["energy_saving_percent"]
     picture = ElementTree.parse(sweep.out / "sweep.svg").getroot()
     assert len(picture.findall(".//{http://www.w3.org/2000/svg}rect")) == 1 + 3 * 3
+    page = (sweep.out / "sweep.html").read_text()
+    for row in part["rows"]:
+        low, high = (row[f"throughput_change_{end}_percent"] for end in ("low", "high"))
+        value = row["throughput_change_percent"]
+        assert f"<td>{signed(value, 2)} ({signed(low, 2)} to {signed(high, 2)})</td>" in page
+    assert "<svg" in page and "SIMULATED GPUs" in page and "<script" not in page
     policy = load_policy(sweep.out / "policy-default.yaml")
     assert (policy.fixed.generation_mhz, policy.fixed.training_mhz) == BEST
     assert (best["generation_mhz"], best["training_mhz"]) == BEST
@@ -123,6 +130,23 @@ def test_a_missing_pair(sweep: Sweep) -> None:
     assert result.missing == ["default, seed 2, repetition 1: 810/810 has not run"]
 
 
+def test_a_table_that_cannot_be_written(sweep: Sweep, tmp_path: Path) -> None:
+    """A link where a table belongs: one line with the file and the reason; what it leads to stays as it was."""
+    sweep.out.mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    (sweep.out / "sweep.csv").symlink_to(elsewhere)
+
+    done = CliRunner().invoke(eerl, ["sweep", str(sweep.file), "--out", str(sweep.out), "--collect"])
+
+    assert done.exit_code == 1
+    assert (
+        done.stderr
+        == f"eerl: {sweep.out / 'sweep.csv'}: it is a symbolic link; what was asked is not there\n"
+    )
+    assert elsewhere.read_text() == "mine"
+
+
 def test_nothing_has_run(sweep: Sweep) -> None:
     """An empty study has tables without rows, and exit code 1."""
     sweep.out.mkdir()
@@ -131,7 +155,7 @@ def test_nothing_has_run(sweep: Sweep) -> None:
 
     assert done.exit_code == 1
     assert "Nothing can be compared yet" in done.output
-    assert not (sweep.out / "sweep.svg").exists()
+    assert not (sweep.out / "sweep.svg").exists() and not (sweep.out / "sweep.html").exists()
 
 
 def test_no_folder(sweep: Sweep) -> None:

@@ -390,3 +390,18 @@ def test_unwritable_target_is_said_before_and_replaced(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert b"the report goes to" in done.stderr
     assert len(list(work.glob("eerl-*/ledger.jsonl"))) == 1
+
+
+def test_a_metrics_folder_that_takes_no_file_is_told_at_the_beginning(out: Path, tmp_path: Path) -> None:
+    """It is told once, while the command runs; with the folder there by the end, the metrics are left in it."""
+    policy, folder = tmp_path / "p.yaml", tmp_path / "textfile"
+    policy.write_text(f"report: {{formats: [txt], to: [openmetrics], openmetrics_folder: {folder}}}\n")
+    until_told = 'until grep -q "no such folder" "$EERL_RUN_DIR/ledger.jsonl"; do sleep 0.1; done'
+    script = f"{until_told}; mkdir {folder}; exit 3"
+
+    done = run([str(EERL_RUN), "--policy", str(policy), "--out", str(out), "--", "sh", "-c", script])
+
+    assert done.returncode == 3
+    told = f"eerl: report.openmetrics_folder {folder}: there is no such folder".encode()
+    assert done.stderr.count(told) == 1
+    assert len(list(folder.glob("eerl-local-*.prom"))) == 1

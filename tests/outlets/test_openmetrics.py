@@ -83,6 +83,15 @@ def test_the_file_is_there_at_once_and_under_its_own_name(tmp_path: Path) -> Non
     assert Path(where).stat().st_mode & 0o777 == 0o644
 
 
+def test_a_runs_own_name_is_not_doubled(tmp_path: Path) -> None:
+    """A run folder is named eerl-… already, and so is the run: the file has that prefix once."""
+    parcel = parcel_of(tmp_path / "run", RunSpec(start={"run_id": "eerl-local-20261130T090000-0a1b2c3d"}))
+
+    where = deliver({**parcel, "metrics_folder": str(tmp_path)})
+
+    assert where == str(tmp_path / "eerl-local-20261130T090000-0a1b2c3d.prom")
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     """The error says which file and why."""
     with pytest.raises(OSError, match=r"nowhere/eerl-4711.prom cannot be written: No such file"):

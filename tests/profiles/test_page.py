@@ -33,9 +33,10 @@ class Tags(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-def run(folder: Path, name: str = "reward", **about: str) -> Path:
+def run(folder: Path, name: str = "reward", run_id: str | None = None, **about: str) -> Path:
     """Three updates with everything that the page can show."""
     events = start(**about)
+    events[0]["run_id"] = run_id
     for index in range(3):
         at_s = 20.0 * index
         tail = dict(zip(GPUS, (0.0, 1.0, 2.0, 3.0), strict=True))
@@ -148,6 +149,30 @@ def test_a_place_that_cannot_be_written_is_one_message(made: Path, tmp_path: Pat
 
     assert result.exit_code == 2
     assert "page.html: cannot be written (No such file or directory)" in result.stderr
+
+
+def test_copies_of_a_run_count_once(tmp_path: Path) -> None:
+    """Of a run and copies of its ledger the whole one counts, with its label; text and page name the others."""
+    whole = run(tmp_path / "b", run_id="one")
+    cut, same = tmp_path / "a" / "ledger.jsonl", tmp_path / "c" / "ledger.jsonl"
+    for path in (cut, same):
+        path.parent.mkdir()
+        path.write_text((whole / "ledger.jsonl").read_text())
+    cut.write_text("\n".join(cut.read_text().splitlines()[:-3]) + "\n")
+    other, page = run(tmp_path / "d", run_id="other"), tmp_path / "page.html"
+    folders = [str(folder) for folder in (cut.parent, whole, same.parent, other)]
+
+    result = CliRunner().invoke(
+        eerl, ["profile", *folders, "--json", "--html", str(page), "--label", "b:task=sums"]
+    )
+
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert [one["run"] for one in document["runs"]] == ["b", "d"]
+    assert document["runs"][0]["axes"]["task"]["value"] == "sums"
+    told = [f"counted once: {folder}: the same run as {whole}" for folder in (cut.parent, same.parent)]
+    assert result.stderr.splitlines() == [f"eerl: {line}" for line in told]
+    assert all(line[1:] in page.read_text() for line in told)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine to open the page in")

@@ -12,8 +12,12 @@ from eerl_controller.clocks import GOVERNOR, Pair
 #: A lock that was just found good is not looked at again sooner, but for an alarm: half of Table 3's "every 10".
 HOLD_UPDATES = 5
 #: However sure a plan is, the governor has a turn after so many updates: reward, policy age and what the report says
-#: are compared with it. Three updates of 150 cost 2 % of what is saved.
-REFERENCE_UPDATES = 150
+#: are compared with it. Two updates of 100 cost 2 % of what is saved.
+REFERENCE_UPDATES = 100
+#: Where phases take turns, so many turns in which one stays lowered are followed by one that is wholly the
+#: governor's: power that drifts for a while is only seen for what it is where the governor is met again and again.
+#: Where pools overlap that costs what is free, and is left to the updates above.
+PARTIAL_TURNS = 2
 #: Alternations of lowered clocks and governor that make a search.
 SEARCH_CONTRASTS = 3
 
@@ -21,13 +25,16 @@ SEARCH_CONTRASTS = 3
 class Alternation:
     """What was held when the governor last had its turn, and since when it has not had one."""
 
-    def __init__(self) -> None:
+    def __init__(self, partial_turns: float = math.inf) -> None:
+        self._partial_turns = partial_turns
         #: The lowered clocks that a governor block interrupts.
         self.held = GOVERNOR
         self._contrasts = 0
         self._since = 0
         #: Updates since the latest one to learn from that was wholly the governor's.
         self._unreferenced = 0
+        #: Turns since then in which a clock stayed lowered.
+        self._partial = 0
 
     @property
     def searching(self) -> bool:
@@ -46,7 +53,7 @@ class Alternation:
     @property
     def reference_due(self) -> bool:
         """Whether the governor was last wholly seen too long ago."""
-        return self._unreferenced >= REFERENCE_UPDATES
+        return self._unreferenced >= REFERENCE_UPDATES or self._partial >= self._partial_turns
 
     def count(self, *, lowered: bool, reference: bool) -> None:
         """One more update, lowered or not; ``reference``: wholly the governor's, and usable."""
@@ -57,12 +64,13 @@ class Alternation:
         """Whether it is the governor's turn, by the share that the plan gives it."""
         if self.untried:
             return True
-        due = self.reference_due or self._since >= lowered_updates(best)
+        due = self._unreferenced >= REFERENCE_UPDATES or self._since >= lowered_updates(best)
         return not ending and best.saving > 0.0 and due
 
-    def interrupt(self, held: Pair) -> None:
-        """The governor has its turn; these clocks come back after it."""
+    def interrupt(self, held: Pair, probe: Pair) -> None:
+        """The governor has its turn, wholly or, under ``probe``, in part; ``held`` comes back after it."""
         self.held = held
+        self._partial = 0 if probe.is_governor else self._partial + 1
         self._contrasts += 1
         self._since = 0
 
@@ -78,13 +86,14 @@ class Alternation:
             "contrasts": self._contrasts,
             "since": self._since,
             "unreferenced": self._unreferenced,
+            "partial": self._partial,
         }
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`to_dict` wrote."""
         self.held = Pair(*values["held"])
         self._contrasts, self._since = values["contrasts"], values["since"]
-        self._unreferenced = values["unreferenced"]
+        self._unreferenced, self._partial = values["unreferenced"], values["partial"]
 
 
 def lowered_updates(choice: Choice) -> float:

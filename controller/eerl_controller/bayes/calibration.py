@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from eerl_controller.bayes.alternation import PARTIAL_TURNS, Alternation
 from eerl_controller.bayes.first_updates import FIRST_UPDATES, FirstUpdates
 from eerl_controller.bayes.governor_reach import GovernorReach
 from eerl_controller.bayes.learner import Learner
@@ -43,6 +44,7 @@ class SyncCalibration(Turns):
         self._learner = Learner((top, top), one_pool=self._one_pool)
         self._menu: Menu | None = None
         self._first = FirstUpdates()
+        self._alternation = Alternation(PARTIAL_TURNS)
         self._governor_reach = GovernorReach()
         #: Updates in a row whose phases are not known.
         self._blind = 0
@@ -93,9 +95,8 @@ class SyncCalibration(Turns):
         lowered = self.book.pair.is_lowered and not self._probing
         self._alternation.count(lowered=lowered, reference=governed and learnt)
         if evidence.observation is not None:
-            if evidence.is_reference or (governed and learnt):
-                # A turn may be two updates: its first one must do, as it does for time.
-                self._governor_reach.add(evidence.observation)
+            if learnt and evidence.in_force and evidence.pair is not None:
+                self._governor_reach.add(evidence.pair, evidence.observation)
             self._blind = 0 if parts_of(evidence.observation) is not None else self._blind + 1
 
     def _clocks_change(self) -> None:
@@ -140,8 +141,6 @@ class SyncCalibration(Turns):
 
     def _governor_moved(self) -> bool:
         """Whether the governor no longer reaches the clocks that all settings are measured from."""
-        if not self.book.pair.is_governor:
-            return False
         top_mhz = float(self._grid.governor_mhz)
         return self._governor_reach.moved(self._learner.ceilings_mhz, top_mhz, BLOCK_UPDATES)
 

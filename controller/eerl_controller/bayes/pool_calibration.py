@@ -118,9 +118,8 @@ class PoolCalibration(Turns):
         self._blind = 0 if self._learner.look is not None else self._blind + 1
         if evidence.pair is not None and ((learnt and settled) or (governed and evidence.settled)):
             self._guard.add(evidence.pair, evidence.record)
-        if governed and learnt:
-            # A turn may be two updates: its first one must do, as it does for time.
-            self._governor_reach.add(observation)
+        if learnt and evidence.in_force and evidence.pair is not None:
+            self._governor_reach.add(evidence.pair, observation)
 
     def _clocks_change(self) -> None:
         super()._clocks_change()
@@ -184,9 +183,8 @@ class PoolCalibration(Turns):
 
     def _governor_moved(self) -> bool:
         """Whether the governor no longer reaches the clocks, or the pace, that all settings are measured from."""
-        if not self.book.pair.is_governor or len(self._governor_reach) < BLOCK_UPDATES:
-            return False
-        if self._learner.known and self._learner.outdated:
+        governed = self.book.pair.is_governor and self._usable >= BLOCK_UPDATES
+        if governed and self._learner.known and self._learner.outdated:
             return True
         top_mhz = float(self._grid.governor_mhz)
         return self._governor_reach.moved(self._learner.ceilings_mhz, top_mhz, BLOCK_UPDATES)

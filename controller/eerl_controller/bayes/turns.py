@@ -103,7 +103,7 @@ class Turns(Stateful):
         probe = GOVERNOR if self._alternation.reference_due else best.probe
         known = f"loss of {best.pair} known to {100 * best.loss_sd:.2f} points"
         note = f"{BLOCK_UPDATES} updates at {probe}: {known}"
-        self._alternation.interrupt(self._interrupted)
+        self._alternation.interrupt(self._interrupted, probe)
         if self.state is State.SEARCH:
             self._enter(State.SEARCH, probe, Reason.BETWEEN_TRIALS, note)
         else:

@@ -19,6 +19,7 @@ from eerl_controller.hindsight.entries import Entry, with_idle
 from eerl_controller.hindsight.rows import Array
 from eerl_controller.hindsight.series import Series
 from eerl_controller.hindsight.slots import Key, Slot, likeness, rows_of
+from eerl_controller.hindsight.warming import warmed
 from eerl_controller.records import ExecutionMode
 
 #: An update longer than its fit by more than 3.5 robust standard deviations (Iglewicz and Hoaglin), and by 5 %,
@@ -47,7 +48,7 @@ class Reckoning:
     """A run as the governor would have had it, update by update. ``top_mhz`` is the governor's clock under load."""
 
     def __init__(self, entries: Sequence[Entry], mode: ExecutionMode, top_mhz: float) -> None:
-        self.entries = with_idle(entries)
+        self.entries = with_idle(warmed(entries))
         self._make = claims_maker(self.entries, mode)
         self._claims = self._make(self.entries)
         self._series: dict[str, Series] = {}
