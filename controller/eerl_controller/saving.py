@@ -20,6 +20,9 @@ MIN_REFERENCES = 6
 #: The run is reckoned anew when it has become longer by this fraction; until then new updates are priced by what
 #: their clocks did before. It costs tens of milliseconds, and the session has other things to do.
 GROWTH = 0.25
+#: And when more than this share of its updates ran under clocks that the last reckoning did not know: nothing is
+#: claimed for them until then.
+UNSEEN = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,9 @@ class RunningSaving:
         #: many of them, the first ones, are still what they were.
         self._reckoned = self._settled = 0
         self._entries: list[Entry] = []
+        self._pairs: set[Pair] = set()
+        #: Updates since then under clocks that were not among them.
+        self._unseen = 0
         #: Worked out when asked for: the reckoning of the updates that were there then, and the latest answer.
         self._known: tuple[int, Reckoning | None] = (0, None)
         self._answer: tuple[int, Estimate | None] = (0, None)
@@ -63,13 +69,16 @@ class RunningSaving:
         self._lowered += not entry.pair.is_governor
         self._references += entry.evidence and entry.pair.is_governor
         count = self._history.taken
+        self._unseen += not entry.pair.is_governor and entry.pair not in self._pairs
         if (
             count >= (1.0 + GROWTH) * self._reckoned
+            or self._unseen > UNSEEN * count
             or record.remaining_updates == 0
             or self._history.thinned != before
         ):
             self._reckoned, self._settled = count, self._history.settled
-            self._entries = list(self._history.entries)
+            self._entries, self._unseen = list(self._history.entries), 0
+            self._pairs = {item.pair for item in self._entries}
 
     @property
     def estimate(self) -> Estimate | None:
@@ -137,6 +146,7 @@ class RunningSaving:
             "lowered": self._lowered,
             "reckoned": self._reckoned,
             "settled": self._settled,
+            "unseen": self._unseen,
             "unsettled": [entry.to_list() for entry in self._entries[self._settled :]],
         }
 
@@ -145,6 +155,7 @@ class RunningSaving:
         self._reader.load(values["reader"])
         self._history.load(values["history"])
         self._references, self._lowered = values["references"], values["lowered"]
-        self._reckoned, self._settled = values["reckoned"], values["settled"]
+        self._reckoned, self._settled, self._unseen = values["reckoned"], values["settled"], values["unseen"]
         unsettled = [Entry.from_list(item) for item in values["unsettled"]]
         self._entries = [*self._history.entries[: self._settled], *unsettled]
+        self._pairs = {item.pair for item in self._entries}
