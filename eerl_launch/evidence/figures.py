@@ -205,6 +205,7 @@ def prediction_errors(configuration: str, found: Mapping[str, float], simulated:
         "Median absolute error in foretelling the governor",
         ERRORS,
         [(configuration, rows)],
-        f"{found['blocks']:.0f} blocks of three later updates, {found['runs']:.0f} governor runs; lower is better.",
+        f"{found['blocks']:.0f} blocks of three later updates, "
+        f"{found['runs']:.0f} governor run{'' if found['runs'] == 1 else 's'}; lower is better.",
         simulated,
     )
