@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eerl_controller.bayes.pace_priors import Work
+from eerl_controller.bayes.time_states import Work
 from eerl_controller.regression import robust_sd
 
 #: From fewer updates than this it is not known which share of what is consumed usually is valid.

@@ -20,12 +20,9 @@ from eerl_controller.bayes.pace_priors import (
     GENERATION_WORK,
     NOISE,
     SIDES,
-    SLOPES,
     TRAINING_WORK,
-    WHITE,
     Layout,
     Suppositions,
-    Work,
     clock_states,
     doubt_following,
     prior,
@@ -34,6 +31,7 @@ from eerl_controller.bayes.pace_priors import (
 from eerl_controller.bayes.pace_work import WorkDone
 from eerl_controller.bayes.readings import Readings
 from eerl_controller.bayes.sides import GENERATION, REST, TRAINING, Lowered, Three
+from eerl_controller.bayes.time_states import SLOPES, WHITE, Work
 from eerl_controller.bayes.warm import extract
 from eerl_controller.records import ExecutionMode
 

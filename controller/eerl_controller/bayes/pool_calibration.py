@@ -65,15 +65,9 @@ class PoolCalibration(Turns):
         self._count(evidence, learnt=learnt, settled=settled)
         if evidence.unusable is Unusable.OPERATOR_HOLD or self.state is State.FAILED:
             return
-        if self.book.pair.is_governor:
-            self._trouble.see_energy(evidence)
-        else:
-            reason = self._trouble.add(evidence)
-            if reason is None and self._blind >= self._settings.give_up_updates:
-                reason = self._blind_reason
-            if reason is not None:
-                self._suspend(reason, "too many updates in a row; governor clocks for now")
-                return
+        blind = self._blind >= self._settings.give_up_updates
+        if self._in_trouble(evidence, self._blind_reason if blind else None):
+            return
         typical_s = self._learner.recent.total_s if self._learner.known else 0.0
         self._left = remaining_updates(evidence.record, typical_s)
         if self.state is State.CALIBRATION:

@@ -13,9 +13,7 @@ from eerl_controller.bayes.pace_priors import Layout
 from eerl_controller.bayes.pool_learner import PoolLearner
 from eerl_controller.bayes.pool_menu import PoolMenu
 from eerl_controller.bayes.sides import REST
-
-#: A locked clock never costs more than this beside what its depth explains (paper, appendix C: 0 to 2 %).
-WORST_OFFSET = 0.02
+from eerl_controller.bayes.time_states import WORST_OFFSET
 
 
 class PoolGround:

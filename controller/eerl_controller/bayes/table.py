@@ -17,10 +17,8 @@ from eerl_controller.bayes.outcomes import BLOCK_UPDATES, Array, Hope, Index, ho
 from eerl_controller.bayes.powers import Layout as PowerLayout
 from eerl_controller.bayes.sample import GENERATION, REST, TRAINING
 from eerl_controller.bayes.time_prior import Layout
+from eerl_controller.bayes.time_states import WORST_OFFSET
 from eerl_controller.clocks import GOVERNOR, Pair
-
-#: A locked clock never costs more than this beside what its depth explains (paper, appendix C: 0 to 2 %).
-WORST_OFFSET = 0.02
 
 
 class Table:

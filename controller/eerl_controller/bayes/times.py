@@ -22,14 +22,13 @@ from eerl_controller.bayes.sample import GENERATION, REST, TRAINING, Clocks
 from eerl_controller.bayes.time_prior import (
     CLOCK_STATES,
     NOISE,
-    SLOPES,
-    WHITE,
     WORK,
     Layout,
     Suppositions,
     prior,
     response_row,
 )
+from eerl_controller.bayes.time_states import SLOPES, WHITE
 from eerl_controller.bayes.warm import extract, insert
 
 #: What first updates may have taught wrong (a log).
@@ -161,7 +160,7 @@ class Times:
 
     def _doubt_first(self, odd: str) -> None:
         states = Layout.offset if Odd(odd) is Odd.LEANING else Layout.fresh
-        self.bank.doubt(states, (ODD_SD) ** 2)
+        self.bank.doubt(states, ODD_SD**2)
 
     def _reweigh(self) -> None:
         """Go through all readings again with the noise that they have shown: at first it was a guess."""

@@ -22,6 +22,7 @@ from eerl_controller.references import References
 from eerl_controller.settings import Settings
 from eerl_controller.stateful import Stateful
 from eerl_controller.states import Reason, State
+from eerl_controller.strategy import Evidence
 
 #: Updates that are left at least when nobody says how many: a fifth of the paper's runs of 500.
 SHORT_RUN = 100.0
@@ -68,6 +69,19 @@ class Turns(Stateful):
     def _clocks_change(self) -> None:
         super()._clocks_change()
         self._usable, self._wanted, self._probing = 0, BLOCK_UPDATES, False
+
+    def _in_trouble(self, evidence: Evidence, blind: Reason | None) -> bool:
+        """Whether evidence has been missing for so long that clocks go back to the governor for now, as they then do.
+
+        ``blind``: what has been missing of the model's own too long, if anything.
+        """
+        if self.book.pair.is_governor:
+            self._trouble.see_energy(evidence)
+            return False
+        reason = self._trouble.add(evidence) or blind
+        if reason is not None:
+            self._suspend(reason, "too many updates in a row; governor clocks for now")
+        return reason is not None
 
     def _allowance(self) -> Allowance:
         """What may be lost. When nobody says how long the run will be, it is taken to last as long again as it has

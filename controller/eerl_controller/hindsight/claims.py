@@ -9,6 +9,7 @@ generation does.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -53,7 +54,7 @@ def _array(values: Sequence[float | None]) -> Array:
     return np.array([0.0 if value is None else value for value in values])
 
 
-class Claims:
+class Claims(ABC):
     """The updates' seconds and joules by part. ``slots`` are the quantities whose effects are wanted."""
 
     slots: tuple[Slot, ...] = ()
@@ -109,8 +110,9 @@ class Claims:
         )
         return [f"{part} {unit}" for part in parts for unit in ("s", "w")]
 
+    @abstractmethod
     def _added(self, effects: Effects) -> tuple[Array, Array]:
-        raise NotImplementedError
+        """Seconds and joules that the governor would have taken more, by entry."""
 
     def _visit(self, effects: Effects) -> tuple[Array, Array]:
         """What validation would have taken more."""
